@@ -8,11 +8,12 @@ from rag_core.wire.shape import Page, Shape
 
 
 class ListedExperiment(Shape):
-    """An experiment. `variants` holds the share of conversations of each, `effect` the difference worth finding."""
+    """An experiment. `share` is that of the conversations that the treatment gets."""
 
     name: str
-    variants: dict[str, float]
-    effect: float
+    running: bool = Field(description="this gateway's settings have the experiment")
+    share: float
+    conversations: dict[str, int] = Field(description="the number of stored conversations, by variant")
 
 
 class Experiments(Page):

@@ -1,4 +1,4 @@
-"""`/v1/experiments`: the experiments in RAG_HOME/experiments of the gateway's machine, and the variants they assign."""
+"""`/v1/experiments`: the experiment of this gateway and those that are stored, and the variants that they assign."""
 
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -6,19 +6,20 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from rag_core.errors import DatasetError, UsageError
-from rag_core.evaluation.experiment_files import StoredExperiment, find_experiment, list_experiments
-from rag_core.storage.embedded import rag_home
+from rag_core.answering.split import Experiment
+from rag_core.errors import NotFoundError, UsageError
+from rag_core.evaluation.experiments import Observation, report_experiment
+from rag_core.storage.exposures import Exposures, StoredExperiment
 from rag_core.wire.experiments import Assignment, Experiments, ListedExperiment, ShownExperiment
 from serve.bodies.fields import MAX_CONVERSATION_ID_CHARS
 from serve.bodies.openapi import success_response
+from serve.http.caller import Caller
 from serve.http.cursors import PageParameters, build_listing
 from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.responses import json_response
+from serve.services import Services
 
 router = APIRouter()
-
-INVALID_EXPOSURE = "a file of exposures has an invalid line; `rag experiment` says which"
 
 
 class Unit(BaseModel):
@@ -34,40 +35,80 @@ class Unit(BaseModel):
     )
 
 
+class ReportParameters(BaseModel):
+    """The query parameters of a report."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    effect: float = Field(0.05, ge=0.0001, le=1, description="the difference in quality that is worth finding")
+
+
 @router.get("/v1/experiments", responses=success_response(Experiments))
 def experiments(page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
-    """Lists experiments by name, with the share of conversations of each variant."""
+    """Lists experiments by name, with the number of conversations of each variant."""
     listing = build_listing(services, caller, "name", "experiments")
     after = listing.decode_cursor(page.cursor, "")
-    stored = [_describe(experiment) for experiment in list_experiments(rag_home() / "experiments", caller.tenant)]
+    stored = [_describe(experiment, services) for experiment in _list_experiments(services, caller)]
     rows, paging = listing.split_page([row for row in stored if row["name"] > after][: page.fetch_limit], page.limit)
     return json_response(Experiments(data=[ListedExperiment(**row) for row in rows], **paging))
 
 
 @router.get("/v1/experiments/{name}", responses=success_response(ShownExperiment))
-def experiment(name: str, caller: CurrentCaller) -> Response:
-    """Returns an experiment with its report: is the split right, is the treatment better, is a guardrail broken?"""
-    stored = find_experiment(rag_home() / "experiments", caller.tenant, name)
+def experiment(
+    name: str, parameters: Annotated[ReportParameters, Query()], caller: CurrentCaller, services: CurrentServices
+) -> Response:
+    """Returns an experiment with its report: is the split right, is the treatment better, is a guardrail broken?
+
+    Readers' ratings are the quality.
+    """
+    stored = _find_experiment(services, caller, name)
+    with services.postgres.connect() as connection:
+        rows = list(Exposures(connection, caller.tenant).read(name))
+    observations = [Observation(exposure=exposure, quality=quality) for exposure, quality in rows]
     try:
-        report, reason = asdict(stored.report()), ""
+        report, reason = asdict(report_experiment(observations, parameters.effect)), ""
     except UsageError as error:
-        report, reason = None, INVALID_EXPOSURE if isinstance(error, DatasetError) else str(error)
-    return json_response(ShownExperiment(**_describe(stored), report=report, reason=reason))
+        report, reason = None, str(error)
+    return json_response(ShownExperiment(**_describe(stored, services), report=report, reason=reason))
 
 
 @router.get("/v1/experiments/{name}/assignment", responses=success_response(Assignment))
-def assignment(name: str, unit: Annotated[Unit, Query()], caller: CurrentCaller) -> Response:
-    """Returns the variant that a conversation gets. It is always the same one."""
-    experiment = find_experiment(rag_home() / "experiments", caller.tenant, name).experiment
+def assignment(name: str, unit: Annotated[Unit, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
+    """Returns the variant that a conversation gets. It is always the same one while the share stays the same."""
+    experiment = Experiment(name=name, share=_find_experiment(services, caller, name).share)
     bucket = experiment.bucket(caller.tenant, unit.unit)
     variant = experiment.variant(bucket)
     return json_response(Assignment(experiment=name, unit=unit.unit, variant=variant, bucket=bucket))
 
 
-def _describe(experiment: StoredExperiment) -> dict[str, Any]:
-    share = experiment.description.share
+def _list_experiments(services: Services, caller: Caller) -> list[StoredExperiment]:
+    """By name: those that are stored, and the gateway's own with its current share."""
+    with services.postgres.connect() as connection:
+        stored = {one.name: one for one in Exposures(connection, caller.tenant).list_experiments()}
+    if running := services.settings.experiment:
+        counts = stored.get(running.name)
+        stored[running.name] = StoredExperiment(
+            name=running.name,
+            share=running.share,
+            control=counts.control if counts else 0,
+            treatment=counts.treatment if counts else 0,
+        )
+    return sorted(stored.values(), key=lambda one: one.name)
+
+
+def _find_experiment(services: Services, caller: Caller, name: str) -> StoredExperiment:
+    """Raises NotFoundError if the tenant has no such experiment."""
+    for experiment in _list_experiments(services, caller):
+        if experiment.name == name:
+            return experiment
+    raise NotFoundError(f"there is no experiment {name}; GET /v1/experiments lists them")
+
+
+def _describe(experiment: StoredExperiment, services: Services) -> dict[str, Any]:
+    running = services.settings.experiment
     return {
         "name": experiment.name,
-        "variants": {"control": round(1 - share, 10), "treatment": share},
-        "effect": experiment.description.effect,
+        "running": running is not None and running.name == experiment.name,
+        "share": experiment.share,
+        "conversations": {"control": experiment.control, "treatment": experiment.treatment},
     }

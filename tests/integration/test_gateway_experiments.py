@@ -15,7 +15,7 @@ from fakes.serving import scripted_graph
 from rag_core.config import ExperimentSettings, Settings
 from rag_core.errors import ConfigError, GenerationError
 from rag_core.settings import load_settings
-from rag_core.storage.exposures import Exposures, StoredExperiment
+from rag_core.storage.exposures import Exposure, Exposures, StoredExperiment
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT
 from serve.gateway import build_fastapi
@@ -53,6 +53,19 @@ def ask(profiles: ServedProfiles, requests: Sequence[dict[str, Any]]) -> list[ht
         for name in profiles.built_names:
             await (await profiles.find(name)).services.close()
         return responses
+
+    return asyncio.run(send())
+
+
+def get(profiles: ServedProfiles, path: str) -> httpx2.Response:
+    """The response to a caller of the default tenant."""
+
+    async def send() -> httpx2.Response:
+        transport = httpx2.ASGITransport(app=build_fastapi(profiles), raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
+            response = await client.get(path)
+        await profiles.own.services.close()
+        return response
 
     return asyncio.run(send())
 
@@ -113,6 +126,48 @@ def test_the_command_reports_on_the_stored_conversations_and_their_ratings(
     assert report["control"] + report["treatment"] == 20
     assert report["coverage"] == 0.5
     assert report["recommendation"].startswith("Continue")
+
+
+def test_experiments_are_listed_with_their_conversations(store: Postgres) -> None:
+    exposures = {
+        f"ans_{number}": Exposure(experiment="old", variant="control", bucket=7, conversation=str(number), share=0.1)
+        for number in range(2)
+    }
+    with store.connect() as connection:
+        Exposures(connection, DEFAULT_TENANT).add(exposures)
+    first = get(build(store), "/v1/experiments?limit=1").json()
+    none = {"control": 0, "treatment": 0}
+    assert first["data"] == [{"name": "fast-1", "running": True, "share": 0.4, "conversations": none}]
+    (last,) = get(build(store), f"/v1/experiments?cursor={first['next_cursor']}").json()["data"]
+    assert last == {"name": "old", "running": False, "share": 0.1, "conversations": {"control": 2, "treatment": 0}}
+    shown = get(build(store), "/v1/experiments/old").json()
+    assert shown["report"] is None
+    assert shown["reason"].startswith("an experiment requires observations of control and treatment")
+
+
+def test_an_assignment_is_the_one_that_answers_get(store: Postgres) -> None:
+    answers = ask(build(store), conversations(6))
+    report = get(build(store), "/v1/experiments/fast-1").json()["report"]
+    assert report["control"] + report["treatment"] == 6
+    for number, answer in enumerate(answers):
+        assigned = get(build(store), f"/v1/experiments/fast-1/assignment?unit=c{number}").json()
+        expected = {"default": "control", "fast": "treatment"}[answering_profile(answer)]
+        assert (assigned["experiment"], assigned["unit"], assigned["variant"]) == ("fast-1", f"c{number}", expected)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/experiments/none", 404),
+        ("/v1/experiments/none/assignment?unit=1", 404),
+        ("/v1/experiments/fast-1/assignment", 422),
+        ("/v1/experiments/fast-1/assignment?unit=", 422),
+        ("/v1/experiments/fast-1?effect=0", 422),
+        ("/v1/experiments?cursor=x", 422),
+    ],
+)
+def test_other_requests_are_problems(store: Postgres, path: str, status: int) -> None:
+    assert get(build(store), path).status_code == status
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,16 @@
-"""`/v1/evaluations` and `/v1/experiments`: what lies in RAG_HOME, by tenant."""
+"""`/v1/evaluations`: the runs in RAG_HOME, by tenant."""
 
-import asyncio
-import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import gateways
 import httpx2
 import pytest
-from fakes.answering import ScriptedGenerator
 from fakes.serving import scripted_graph
 from run_folders import write_run_folder
 
 from jobs.promotion import promote_run
-from rag_core.answering.split import Experiment, Exposure, SplitAnswerer
-from rag_core.types import Query
 from serve.http.caller import Caller
 
 PAGE = "<!doctype html><title>harbour</title>"
@@ -39,19 +32,6 @@ def write_run(home: Path, id: str, seconds: int, **description: Any) -> Path:
     folder = write_run_folder(home / "runs" / id, [0.5], **description)
     os.utime(folder / "report.json", (seconds, seconds))
     return folder
-
-
-def write_experiment(home: Path, name: str, description: str = "", exposures: Mapping[str, int] | None = None) -> None:
-    """`exposures` counts conversations by variant."""
-    folder = home / "experiments" / name
-    folder.mkdir(parents=True)
-    (folder / "experiment.yaml").write_text(description)
-    rows = [
-        Exposure(experiment=name, variant=variant, bucket=0, conversation=f"{variant} {n}")  # type: ignore[arg-type]
-        for variant, count in (exposures or {}).items()
-        for n in range(count)
-    ]
-    (folder / "replica-1.jsonl").write_text("".join(f"{json.dumps(asdict(row))}\n" for row in rows))
 
 
 def test_runs_are_listed_newest_first_and_page_by_page(home: Path) -> None:
@@ -114,65 +94,6 @@ def test_runs_of_other_tenants_and_other_places_do_not_exist(home: Path) -> None
         assert (problem.status_code, problem.headers["content-type"]) == (404, "application/problem+json")
 
 
-def test_experiments_are_listed_with_the_shares_of_their_variants(home: Path) -> None:
-    write_experiment(home, "reranker-1", "{share: 0.2, effect: 0.1}")
-    write_experiment(home, "prompt-2")
-    write_experiment(home, "theirs", "tenant: other")
-    page = get("/v1/experiments?limit=1").json()
-    assert page["data"] == [{"name": "prompt-2", "variants": {"control": 0.5, "treatment": 0.5}, "effect": 0.05}]
-    (last,) = get(f"/v1/experiments?cursor={page['next_cursor']}").json()["data"]
-    assert (last["name"], last["variants"]) == ("reranker-1", {"control": 0.8, "treatment": 0.2})
-
-
-def test_an_experiment_has_a_report_when_both_variants_have_answered(home: Path) -> None:
-    write_experiment(home, "started", exposures={"control": 40, "treatment": 42})
-    write_experiment(home, "young", exposures={"control": 1})
-    report = get("/v1/experiments/started").json()["report"]
-    assert (report["control"], report["treatment"], report["recommendation"].split(":")[0]) == (40, 42, "Continue")
-    young = get("/v1/experiments/young").json()
-    assert young["report"] is None
-    assert young["reason"].startswith("an experiment requires observations of control and treatment")
-
-
-def test_a_broken_file_of_exposures_is_a_reason_without_its_path(home: Path) -> None:
-    write_experiment(home, "broken")
-    (home / "experiments" / "broken" / "replica-2.jsonl").write_text("{}\n")
-    body = get("/v1/experiments/broken")
-    assert "invalid line" in body.json()["reason"]
-    assert str(home) not in body.text
-
-
-def test_an_assignment_is_the_one_that_answers_get(home: Path) -> None:
-    write_experiment(home, "reranker-1", "share: 0.2")
-    exposures: list[Exposure] = []
-    answerer = SplitAnswerer(
-        experiment=Experiment(name="reranker-1", share=0.2),
-        control=scripted_graph(generator=ScriptedGenerator(answers=[])).answerer,
-        treatment=scripted_graph(generator=ScriptedGenerator(answers=[])).answerer,
-        record=exposures.append,
-    )
-    asyncio.run(answerer.answer(Query(text="When?", session_id="7f0c9a52")))
-    body = get("/v1/experiments/reranker-1/assignment?unit=7f0c9a52").json()
-    (exposure,) = exposures
-    assert body == {
-        "experiment": "reranker-1",
-        "unit": "7f0c9a52",
-        "variant": exposure.variant,
-        "bucket": exposure.bucket,
-    }
-
-
-@pytest.mark.parametrize(
-    ("path", "status"),
-    [
-        ("/v1/experiments/none", 404),
-        ("/v1/experiments/none/assignment?unit=1", 404),
-        ("/v1/experiments/reranker-1/assignment", 422),
-        ("/v1/experiments/reranker-1/assignment?unit=", 422),
-        ("/v1/experiments?cursor=x", 422),
-        ("/v1/evaluations?limit=0", 422),
-    ],
-)
+@pytest.mark.parametrize(("path", "status"), [("/v1/evaluations?limit=0", 422), ("/v1/evaluations?cursor=x", 422)])
 def test_other_requests_are_problems(home: Path, path: str, status: int) -> None:
-    write_experiment(home, "reranker-1")
     assert get(path).status_code == status
