@@ -24,6 +24,7 @@ from rag_core.errors import RagError
 from rag_core.evaluation.dataset import read_dataset, read_qrels, read_run, write_dataset
 from rag_core.evaluation.metrics import measures, rank_ids
 from rag_core.evaluation.question import CorpusDocument, Question
+from rag_core.evaluation.rubric import load_rubric
 from rag_core.evaluation.spans import Span
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.settings import load_settings
@@ -50,6 +51,9 @@ THINGS = (
 PATIENT = "60000"
 """Milliseconds: what is measured does not depend on how busy the machine is."""
 COLLECTION = "evaluation-harbour-default"
+GRADES = json.dumps({name: {"reason": "so", "grade": 4} for name in ("faithfulness", "relevance", "completeness")})
+ANSWER = stream_response("The crew inspects it on Mondays [1].")
+ENDLESS = ScriptedHttpResponse(steps=(*ANSWER.steps[:1], HANG))
 
 
 @pytest.fixture
@@ -146,6 +150,25 @@ def test_a_run_whose_measures_cover_too_little_is_invalid(rag: Any, dataset: Pat
     printed = rag("evaluate", dataset, "--answers", code=5)
     assert "not measured: exact_match of question q 0  RagError: no model" in printed
     assert "invalid: a measure covers less than 95% of its questions" in printed
+
+
+def test_a_model_grades_the_answers_and_the_report_names_the_rubric(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    with run_endpoint(whole_response(GRADES), whole_response("Well.")) as judge:
+        options = ("--judge", judge.url, "--judge-model", "llama", "--limit", 2, "--json", "--out", tmp_path / "out")
+        told = json.loads(rag("evaluate", dataset, *options, code=5))
+    assert told["judge"]["rubric"] == {"model": "llama", "version": 1, "hash": load_rubric().digest}
+    assert told["answers"]["measures"]["rubric_relevance"]["coverage"] == 0.5
+    (reason,) = {row["reason"] for row in told["answers"]["failures"]}
+    assert reason.startswith("JudgeError: the judge must answer with a grade from 1 to 5 for faithfulness")
+    refused = rag("evaluate", dataset, "--judge", "http://127.0.0.1:9/v1", "--json", code=2)
+    assert "--judge requires --judge-model" in refused
+
+
+def test_tokens_of_the_generator_are_in_the_file_of_answers(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    with run_endpoint(ANSWER) as endpoint:
+        rag("evaluate", dataset, "--answers", *use_generator(endpoint), "--limit", 2, "--json", "--out", tmp_path)
+    rows = pq.read_table(tmp_path / "answers.parquet").to_pylist()
+    assert [(row["prompt_tokens"], row["completion_tokens"]) for row in rows] == [(40, 4)] * 2
 
 
 def test_several_datasets_have_a_mean(rag: Any, dataset: Path, tmp_path: Path) -> None:
@@ -399,11 +422,6 @@ def test_the_command_measures_on_ray_what_it_measures_here(rag: Any, dataset: Pa
     here = json.loads(rag("evaluate", dataset, "--runner", "inline", "--json"))
     assert on_ray["stages"]["final"]["measures"] == here["stages"]["final"]["measures"]
     assert on_ray["failures"] == []
-
-
-GRADES = json.dumps({name: {"reason": "so", "grade": 4} for name in ("faithfulness", "relevance", "completeness")})
-ANSWER = stream_response("The crew inspects it on Mondays [1].")
-ENDLESS = ScriptedHttpResponse(steps=(*ANSWER.steps[:1], HANG))
 
 
 def list_asked_things(endpoint: Endpoint, first: int = 0) -> list[str]:
