@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rag_core.evaluation.significance import Estimate
 
 SHOWN_MEASURES = {"nDCG@10": "ndcg@10", "R@10": "recall@10", "R@100": "recall@100", "MRR": "mrr", "MAP": "map"}
+HIT_MEASURES = {"P@10": "precision@10", "F1@10": "f1@10"}
 SHOWN_CHUNK_MEASURES = {
     "nDCG@10": "ndcg@10",
     "R@10": "recall@10",
@@ -165,8 +166,11 @@ def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any]) 
         console.print(f"headroom: the best order of all legs' chunks would add {evaluation.headroom:.3f} nDCG@10")
     for gain in evaluation.improvements:
         console.print(f"{gain.stage} over {gain.over}: {_format_comparison(gain.comparison)}", markup=False)
-    seconds, rate = description["ingest_seconds"]["total"], description["questions_per_second"]
-    console.print(f"the corpus was up to date after {seconds:.1f} s; {rate:.1f} questions/s")
+    console.print(_format_hits(evaluation, description))
+    seconds = description["ingest_seconds"]
+    console.print(
+        f"the corpus was up to date after {seconds['total']:.1f} s, with {seconds['index']:.1f} s for indexes"
+    )
     total, top = sum(evaluation.losses.values()), evaluation.losses[""]
     losses = ", ".join(f"{count} {place}" for place, count in evaluation.losses.items() if place and count)
     console.print(f"of {total} relevant documents, {top} are in the first 10; lost at: {losses or 'no stage'}")
@@ -180,6 +184,16 @@ def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any]) 
         console.print(f"... and {len(evaluation.failed) - MAX_SHOWN_FAILURES} more failed")
     for notice in description["notices"]:
         console.print(f"note: {notice}", markup=False)
+
+
+def _format_hits(evaluation: "Evaluation", description: Mapping[str, Any]) -> str:
+    """The figures of the hits that the table has no room for."""
+    hits = evaluation.stages[-1]
+    shown = [f"{title} {_format_decimal(hits.measures[name].mean, 3)}" for title, name in HIT_MEASURES.items()]
+    if latency := hits.latency:
+        times = {"mean": latency.mean, "p99": latency.p99}
+        shown += [f"{name} {1000 * seconds:.1f} ms" for name, seconds in times.items()]
+    return f"hits: {', '.join(shown)}; {description['questions_per_second']:.1f} questions/s"
 
 
 def _stage_table(evaluation: "Evaluation", description: Mapping[str, Any]) -> Table:
