@@ -74,5 +74,10 @@ def describe_judge(settings: Settings, ragas_model: str = "") -> dict[str, Any]:
     ragas = {"ragas": ragas_model} if ragas_model else {}
     if isinstance(settings.generation, ExtractiveGenerator):
         return {"type": "verbatim", **ragas}
+    return describe_configured_judge(settings) | ragas
+
+
+def describe_configured_judge(settings: Settings) -> dict[str, Any]:
+    """The type of `guard.judge`, and its model or class if it has one."""
     judge = settings.guard.judge.model_dump(mode="json")
-    return {name: judge[name] for name in ("type", "model", "class") if judge.get(name)} | ragas
+    return {name: judge[name] for name in ("type", "model", "class") if judge.get(name)}

@@ -1,6 +1,7 @@
 """`rag dataset`."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -16,6 +17,7 @@ app = typer.Typer(help="Datasets for evaluations: documents, questions, and what
 FolderArgument: TypeAlias = Annotated[
     Path, typer.Argument(help="A folder with a corpus, questions, and what is right.")
 ]
+Format: TypeAlias = Literal["beir", "trec", "ragas", "mtrag", "claims"]
 Origin: TypeAlias = Literal["replies"]
 SplitOption: TypeAlias = Annotated[str, typer.Option(help="The split: grades are read from qrels/SPLIT.tsv.")]
 
@@ -53,9 +55,14 @@ def show(
 
     Example: rag dataset show data/scifact --limit 3
     """
+    from rag_core.evaluation.claims import has_claims, read_claims
     from rag_core.evaluation.dataset import read_dataset
     from rag_core.evaluation.metrics import relevant_ids
 
+    if has_claims(folder):
+        claims = [asdict(claim) for claim in read_claims(folder)[:limit]]
+        print_rows(claims, claims[0].keys(), options, "no claims")
+        return
     rows = [
         {
             "question_id": question.id,
@@ -72,6 +79,38 @@ def show(
 def _print_problems(problems: Iterable[str]) -> None:
     for problem in problems:
         typer.echo(f"broken: {problem}")
+
+
+@app.command("import")
+@command
+def import_(
+    format: Annotated[
+        Format,
+        typer.Argument(
+            metavar="FORMAT",
+            help="`beir`, `trec`: a folder. `ragas`, `mtrag`, `claims`: a JSON, JSON Lines or Parquet file.",
+            show_default=False,
+        ),
+    ],
+    source: Annotated[Path, typer.Argument(help="The folder or file to read.", show_default=False)],
+    target: Annotated[Path, typer.Argument(help="A new or empty folder for the dataset.", show_default=False)],
+    options: GlobalOptions,
+) -> None:
+    """Import a dataset of another project, so that `rag evaluate` can measure it.
+
+    A line that breaks a rule is an error that names it, and then nothing is written.
+
+    Example: rag dataset import ragas testset.jsonl data/testset
+    """
+    from rag_core.evaluation.dataset_import import import_dataset
+
+    checks = import_dataset(format, source, target)
+    if options.json:
+        print_json([{**check.facts, "problems": check.problems} for check in checks.values()])
+        return
+    for check in checks.values():
+        print_facts(check.facts)
+        _print_problems(check.problems)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from jobs.ingest import RunnerName
 from rag_cli.answer_evaluation_view import print_answers, print_means
+from rag_cli.claim_evaluation import evaluate_claims, has_claims
 from rag_cli.dataset_evaluation import Choices, DatasetResults, evaluate_dataset
 from rag_cli.ingest import RunnerOption
 from rag_cli.terminal.consoles import stdout_console
@@ -98,11 +99,17 @@ def evaluate(
 
     The corpus is ingested like any source, into a separate collection. Unchanged documents are not processed again.
     With --answers the whole pipeline answers the questions. A run that was killed continues in the same --out folder.
+    A folder with judge.jsonl has claims that people labelled; it measures the profile's judge.
 
     Example: rag evaluate data/scifact --profile default --out runs/scifact
     """
     if len(datasets) > 1 and (collection or against):
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
+    if any(map(has_claims, datasets)):
+        if answers or own_documents or ragas or collection or against or retriever:
+            raise UsageError("claims measure only the judge: options about retrieval and answers do not apply")
+        evaluate_claims(datasets, limit, callers, options, out)
+        return
     if ragas:
         _check_ragas_options(ragas_model)
     choices = Choices(
