@@ -10,6 +10,7 @@ import typer
 from rag_cli.connections import open_store
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_facts, print_rows
+from rag_core.errors import UsageError
 from rag_core.types import DEFAULT_COLLECTION
 
 app = typer.Typer(help="Datasets for evaluations: documents, questions, and what is right.", no_args_is_help=True)
@@ -79,6 +80,45 @@ def show(
 def _print_problems(problems: Iterable[str]) -> None:
     for problem in problems:
         typer.echo(f"broken: {problem}")
+
+
+@app.command()
+@command
+def boundaries(
+    folder: FolderArgument,
+    options: GlobalOptions,
+    documents: Annotated[int, typer.Option(min=1, help="The highest number of joined documents.")] = 50,
+    texts: Annotated[int, typer.Option(min=2, help="The number of texts in each.")] = 10,
+    tolerance: Annotated[int, typer.Option(min=0, help="Characters by which a boundary may be wrong.")] = 20,
+) -> None:
+    """Join texts of the corpus, and measure whether the profile's chunks begin where the texts do.
+
+    Chunks do not overlap here. `evenly` is the F1 of as many boundaries at equal distances.
+
+    Example: rag dataset boundaries data/scifact --set chunking.type=semantic
+    """
+    from rag_core.evaluation.dataset import find_corpus, read_corpus
+    from rag_core.evaluation.joined_texts import join_texts, measure_boundaries
+    from rag_core.wiring.chunking import build_chunker, without_overlap
+
+    corpus = find_corpus(folder)
+    if corpus.is_dir():
+        raise UsageError(f"boundaries are measured in the texts of corpus.jsonl, got files in {corpus}")
+    joined = list(join_texts((document.text for document in read_corpus(corpus)), documents, texts))
+    if not joined:
+        raise UsageError(f"{corpus} must have at least {texts} documents with text")
+    measured = measure_boundaries(build_chunker(without_overlap(options.settings)), joined, tolerance)
+    facts = {
+        "dataset": folder.resolve().name,
+        "profile": options.settings.profile,
+        "chunker": options.settings.chunking.type,
+        "documents": len(joined),
+        "boundaries": texts - 1,
+        "found": round(measured.found, 1),
+        **{name: round(value, 4) for name, value in asdict(measured.scores).items()},
+        "evenly": round(measured.evenly.f1, 4),
+    }
+    (print_json if options.json else print_facts)(facts)
 
 
 @app.command("import")

@@ -29,6 +29,7 @@ SHOWN_CHUNK_MEASURES = {
     "Success@5": "success@5",
     "MRR": "mrr",
     "char R@10": "char_recall@10",
+    "1024 tokens": "char_recall@1024t",
     "char IoU@5": "char_iou@5",
 }
 MAX_SHOWN_FAILURES = 5
