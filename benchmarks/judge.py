@@ -58,7 +58,7 @@ def _format_estimate(estimate: Estimate) -> str:
 
 
 def _format_number(value: float) -> str:
-    return f"{value:.3f}".lstrip("0")
+    return f"{value:.3f}".replace("0.", ".", 1)
 
 
 def _arguments() -> argparse.Namespace:

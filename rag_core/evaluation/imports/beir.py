@@ -1,4 +1,7 @@
-"""BEIR: corpus.jsonl, queries.jsonl, and a file of grades for each split (github.com/beir-cellar/beir)."""
+"""BEIR: corpus.jsonl, queries.jsonl, and a file of grades for each split (github.com/beir-cellar/beir).
+
+The questions of a split can be in `queries_SPLIT.jsonl`.
+"""
 
 from pathlib import Path
 
@@ -13,6 +16,15 @@ def read_beir(source: Path) -> ImportedDataset:
         raise DatasetError(f"{source} must contain qrels/SPLIT.tsv, such as qrels/test.tsv")
     return ImportedDataset(
         corpus=list(read_corpus(source / "corpus.jsonl")),
-        queries=read_queries(source / "queries.jsonl"),
+        queries=_read_all_queries(source),
         qrels={path.stem: read_qrels(path) for path in splits},
     )
+
+
+def _read_all_queries(source: Path) -> dict[str, str]:
+    queries: dict[str, str] = {}
+    for path in (source / "queries.jsonl", *sorted(source.glob("queries_*.jsonl"))):
+        for id, text in read_queries(path).items():
+            if queries.setdefault(id, text) != text:
+                raise DatasetError(f"{path}: question {id!r} has another text in an earlier file")
+    return queries

@@ -18,7 +18,8 @@ from rag_core.types import Message
 
 BEIR = {
     "corpus.jsonl": '{"_id": "d1", "title": "T", "text": "One.", "metadata": {}}\n{"_id": "d2", "text": "Two."}\n',
-    "queries.jsonl": '{"_id": "q1", "text": "One?"}\n{"_id": "q2", "text": "Two?"}\n',
+    "queries.jsonl": '{"_id": "q1", "text": "One?"}\n',
+    "queries_train.jsonl": '{"_id": "q2", "text": "Two?"}\n',
     "qrels/test.tsv": "query-id\tcorpus-id\tscore\nq1\td1\t1\n",
     "qrels/train.tsv": "query-id\tcorpus-id\tscore\nq2\td2\t2\n",
 }
@@ -119,6 +120,7 @@ def test_claims_get_one_shape(tmp_path: Path) -> None:
 BROKEN: list[tuple[Format, dict[str, str], str, str]] = [
     ("beir", {**BEIR, "corpus.jsonl": '{"_id": "d1", "text": "One."}\n{"_id": 2}\n'}, "", r"corpus.jsonl:2: '_id'"),
     ("beir", {**BEIR, "corpus.jsonl": BEIR["corpus.jsonl"] * 2}, "", "duplicate document id 'd1'"),
+    ("beir", {**BEIR, "queries_train.jsonl": '{"_id": "q1", "text": "2?"}'}, "", "question 'q1' has another text"),
     ("beir", {name: BEIR[name] for name in ("corpus.jsonl", "queries.jsonl")}, "", "must contain qrels/SPLIT.tsv"),
     ("trec", {**TREC, "docs.sgml": "<DOC>\n<DOCNO>1</DOCNO>\n<DOC>\n"}, "", r"docs.sgml:1: <doc> must end with </doc>"),
     ("trec", {**TREC, "topics.txt": f"{TREC['topics.txt']}<top>\n<num> 2\n</top>"}, "", r"topics.txt:8: a topic must"),
