@@ -49,7 +49,7 @@ def _report(name: str, chunker: Chunker, joined: Sequence[JoinedTexts], toleranc
     rate = sum(len(text.document.text) for text in joined) / (time.perf_counter() - began) / 1e6
     scores = measured.scores
     figures = f"{scores.precision:10.3f} {scores.recall:7.3f} {scores.f1:6.3f} {measured.evenly.f1:7.3f} {rate:8.2f}"
-    print(f"{name:9} {measured.found:11.1f} {figures}")
+    print(f"{name:9} {measured.predicted:11.1f} {figures}")
 
 
 def _arguments() -> argparse.Namespace:

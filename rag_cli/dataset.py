@@ -114,7 +114,7 @@ def boundaries(
         "chunker": options.settings.chunking.type,
         "documents": len(joined),
         "boundaries": texts - 1,
-        "found": round(measured.found, 1),
+        "predicted": round(measured.predicted, 1),
         **{name: round(value, 4) for name, value in asdict(measured.scores).items()},
         "evenly": round(measured.evenly.f1, 4),
     }

@@ -12,7 +12,7 @@ from rag_core.evaluation.dataset import write_corpus, write_grades, write_querie
 from rag_core.evaluation.dataset_check import DatasetCheck, check_dataset
 from rag_core.evaluation.dataset_lines import write_json_lines
 from rag_core.evaluation.imports.beir import read_beir
-from rag_core.evaluation.imports.imported import ImportedDataset
+from rag_core.evaluation.imports.imported_dataset import ImportedDataset
 from rag_core.evaluation.imports.labelled_claims import read_labelled_claims
 from rag_core.evaluation.imports.mtrag import read_mtrag
 from rag_core.evaluation.imports.ragas import read_ragas

@@ -28,10 +28,10 @@ class JoinedTexts:
 class ChunkBoundaries:
     """The mean scores of a chunker over documents, and those of as many boundaries at equal distances.
 
-    `found` is the mean number of boundaries of a document.
+    `predicted` is the mean number of boundaries of a document.
     """
 
-    found: float
+    predicted: float
     scores: BoundaryScores
     evenly: BoundaryScores
 
@@ -52,7 +52,7 @@ def measure_boundaries(chunker: Chunker, joined: Sequence[JoinedTexts], toleranc
     """A boundary is right if it is at most `tolerance` characters away. The chunks should not overlap."""
     starts = [[chunk.start for chunk in chunker.split(UUID(int=0), text.document)][1:] for text in joined]
     return ChunkBoundaries(
-        found=fmean(map(len, starts)),
+        predicted=fmean(map(len, starts)),
         scores=_average_scores(starts, joined, tolerance),
         evenly=_average_scores(list(map(_space_evenly, starts, joined)), joined, tolerance),
     )

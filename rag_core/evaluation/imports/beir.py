@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rag_core.errors import DatasetError
 from rag_core.evaluation.dataset import read_corpus, read_qrels, read_queries
-from rag_core.evaluation.imports.imported import ImportedDataset
+from rag_core.evaluation.imports.imported_dataset import ImportedDataset
 
 
 def read_beir(source: Path) -> ImportedDataset:

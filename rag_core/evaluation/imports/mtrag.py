@@ -8,7 +8,7 @@ from pathlib import Path
 from rag_core.errors import DatasetError
 from rag_core.evaluation.answer_layouts import parse_conversation
 from rag_core.evaluation.dataset_lines import Row, list_field, string_field
-from rag_core.evaluation.imports.imported import ImportedDataset
+from rag_core.evaluation.imports.imported_dataset import ImportedDataset
 from rag_core.evaluation.imports.rows import read_rows
 from rag_core.evaluation.question import CorpusDocument
 

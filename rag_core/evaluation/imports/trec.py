@@ -12,7 +12,7 @@ from pathlib import Path
 from rag_core.errors import DatasetError
 from rag_core.evaluation.dataset import read_qrels
 from rag_core.evaluation.dataset_lines import read_lines
-from rag_core.evaluation.imports.imported import ImportedDataset
+from rag_core.evaluation.imports.imported_dataset import ImportedDataset
 from rag_core.evaluation.question import CorpusDocument
 
 DOCUMENTS, TOPICS, QRELS = ("docs*", "documents*", "corpus*"), ("topics*", "queries*"), ("qrels*",)

@@ -36,7 +36,7 @@ def test_texts_are_joined_with_the_starts_of_all_but_the_first() -> None:
 def test_a_chunker_that_misses_one_of_two_boundaries_has_half_of_the_recall() -> None:
     measured = measure_boundaries(ParagraphChunker(), list(join_texts(TEXTS, 1, 3)), tolerance=0)
     assert measured.scores == BoundaryScores(1.0, 0.5, pytest.approx(2 / 3))
-    assert (measured.found, measured.evenly.f1) == (1, 0)
+    assert (measured.predicted, measured.evenly.f1) == (1, 0)
 
 
 def test_the_command_measures_the_chunker_of_the_profile(
