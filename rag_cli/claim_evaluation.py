@@ -30,6 +30,7 @@ def evaluate_claims(
     folders: Sequence[Path], limit: int | None, callers: int, options: GlobalOptions, out: Path | None
 ) -> None:
     """Judges the claims, prints the figures, and writes them to `out`, in a subfolder for each of several datasets."""
+    from rag_core.evaluation.mean_report import average_claim_reports
     from rag_core.wiring.judging import build_configured_judge
     from rag_core.wiring.models import RemoteModels
 
@@ -43,10 +44,11 @@ def evaluate_claims(
         is_valid = is_valid and figures.is_valid
         if out:
             _write(out / folder.resolve().name if len(folders) > 1 else out, figures, reports[-1])
+    means = [average_claim_reports(reports)] if len(reports) > 1 else []
     if options.json:
-        print_json(reports[0] if len(reports) == 1 else reports)
+        print_json([*reports, *means] if means else reports[0])
     else:
-        _print_table(reports)
+        _print_table(reports, means)
     if not is_valid:
         raise typer.Exit(INVALID_EXIT_CODE)
 
@@ -93,8 +95,8 @@ def _write(folder: Path, figures: "JudgeFigures", report: Mapping[str, Any]) -> 
     write_claim_evaluation(folder, figures.judged, report)
 
 
-def _print_table(reports: Sequence[Mapping[str, Any]]) -> None:
-    """Prints a row per dataset, the grades by people's judgement, and the first failure."""
+def _print_table(reports: Sequence[Mapping[str, Any]], means: Sequence[Mapping[str, Any]]) -> None:
+    """Prints a row per dataset and one for the means, the grades by people's judgement, and the first failure."""
     console = stdout_console()
     table = Table(title=f"the judge {reports[0]['judge']['type']}, on claims that people labelled")
     table.title_justify, table.box, table.pad_edge, table.header_style = "left", None, False, "bold"
@@ -106,6 +108,9 @@ def _print_table(reports: Sequence[Mapping[str, Any]]) -> None:
         ]
         row = [report["dataset"], str(report["claims"]), *values]
         table.add_row(*row, f"{report['coverage']:.1%}", f"{report['milliseconds']:.1f}")
+    for mean in means:
+        values = [f"{value['mean']:.3f}" for value in mean["measures"].values()]
+        table.add_row(mean["dataset"], str(mean["claims"]), *values)
     console.print(table)
     for report in reports:
         for judgement, counts in report["grades"].items():

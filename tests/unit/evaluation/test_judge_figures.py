@@ -82,8 +82,9 @@ def test_the_command_measures_the_judge_of_the_profile(rag: Any, tmp_path: Path)
         folder.mkdir()
         write_claims(folder, CLAIMS)
     measured = rag("evaluate", *folders, "--json", "--out", tmp_path / "out")
-    assert [report["dataset"] for report in measured.json] == ["one", "other"]
-    report = measured.json[0]
+    assert [report["dataset"] for report in measured.json] == ["one", "other", "mean"]
+    report, mean = measured.json[0], measured.json[-1]
+    assert (mean["claims"], mean["measures"]["auroc"]) == (20, {"mean": 1.0})
     assert (report["claims"], report["coverage"], report["judge"]["type"]) == (10, 1.0, "lexical")
     assert report["measures"]["auroc"]["mean"] == 1.0
     assert json.loads((tmp_path / "out" / "one" / "report.json").read_text()) == report
