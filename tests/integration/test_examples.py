@@ -9,7 +9,7 @@ from documents import ROOT, Reader
 
 from rag_core.storage import embedded
 
-pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PRINTED = {
     "flow_of_nodes": ": Below 5 degrees water temperature a dive lasts no more than 25 minutes.",
