@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TypeAlias
 
 from benchmarks.json_lines import json_lines
-from benchmarks.judge import GRADES, build_passage
 from benchmarks.machine import heading
 from rag_core.config import BertEmbedder, HashingEmbedder, LexicalJudge
 from rag_core.errors import DatasetError
 from rag_core.evaluation.answers import share_estimate
+from rag_core.evaluation.judge_figures import GRADES, build_passage
 from rag_core.protocols import Judge
 from rag_core.text.sentences import sentence_spans
 from rag_core.types import Answer, Grade

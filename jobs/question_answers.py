@@ -73,5 +73,10 @@ def describe_judge(settings: Settings) -> dict[str, Any]:
     """The type of the judge that grades answers, and its model or class if it has one."""
     if isinstance(settings.generation, ExtractiveGenerator):
         return {"type": "verbatim"}
+    return describe_configured_judge(settings)
+
+
+def describe_configured_judge(settings: Settings) -> dict[str, Any]:
+    """The type of `guard.judge`, and its model or class if it has one."""
     judge = settings.guard.judge.model_dump(mode="json")
     return {name: judge[name] for name in ("type", "model", "class") if judge.get(name)}

@@ -1,6 +1,7 @@
 """`rag dataset`."""
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -9,6 +10,7 @@ import typer
 from rag_cli.connections import open_store
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_facts, print_rows
+from rag_core.errors import UsageError
 from rag_core.types import DEFAULT_COLLECTION
 
 app = typer.Typer(help="Datasets for evaluations: documents, questions, and what is right.", no_args_is_help=True)
@@ -16,6 +18,7 @@ app = typer.Typer(help="Datasets for evaluations: documents, questions, and what
 FolderArgument: TypeAlias = Annotated[
     Path, typer.Argument(help="A folder with a corpus, questions, and what is right.")
 ]
+Format: TypeAlias = Literal["beir", "trec", "ragas", "mtrag", "claims"]
 Origin: TypeAlias = Literal["replies"]
 SplitOption: TypeAlias = Annotated[str, typer.Option(help="The split: grades are read from qrels/SPLIT.tsv.")]
 
@@ -53,9 +56,14 @@ def show(
 
     Example: rag dataset show data/scifact --limit 3
     """
+    from rag_core.evaluation.claims import has_claims, read_claims
     from rag_core.evaluation.dataset import read_dataset
     from rag_core.evaluation.metrics import relevant_ids
 
+    if has_claims(folder):
+        claims = [asdict(claim) for claim in read_claims(folder)[:limit]]
+        print_rows(claims, claims[0].keys(), options, "no claims")
+        return
     rows = [
         {
             "question_id": question.id,
@@ -72,6 +80,77 @@ def show(
 def _print_problems(problems: Iterable[str]) -> None:
     for problem in problems:
         typer.echo(f"broken: {problem}")
+
+
+@app.command()
+@command
+def boundaries(
+    folder: FolderArgument,
+    options: GlobalOptions,
+    documents: Annotated[int, typer.Option(min=1, help="The highest number of joined documents.")] = 50,
+    texts: Annotated[int, typer.Option(min=2, help="The number of texts in each.")] = 10,
+    tolerance: Annotated[int, typer.Option(min=0, help="Characters by which a boundary may be wrong.")] = 20,
+) -> None:
+    """Join texts of the corpus, and measure whether the profile's chunks begin where the texts do.
+
+    Chunks do not overlap here. `evenly` is the F1 of as many boundaries at equal distances.
+
+    Example: rag dataset boundaries data/scifact --set chunking.type=semantic
+    """
+    from rag_core.evaluation.dataset import find_corpus, read_corpus
+    from rag_core.evaluation.joined_texts import join_texts, measure_boundaries
+    from rag_core.wiring.chunking import build_chunker, without_overlap
+
+    corpus = find_corpus(folder)
+    if corpus.is_dir():
+        raise UsageError(f"boundaries are measured in the texts of corpus.jsonl, got files in {corpus}")
+    joined = list(join_texts((document.text for document in read_corpus(corpus)), documents, texts))
+    if not joined:
+        raise UsageError(f"{corpus} must have at least {texts} documents with text")
+    measured = measure_boundaries(build_chunker(without_overlap(options.settings)), joined, tolerance)
+    facts = {
+        "dataset": folder.resolve().name,
+        "profile": options.settings.profile,
+        "chunker": options.settings.chunking.type,
+        "documents": len(joined),
+        "boundaries": texts - 1,
+        "predicted": round(measured.predicted, 1),
+        **{name: round(value, 4) for name, value in asdict(measured.scores).items()},
+        "evenly": round(measured.evenly.f1, 4),
+    }
+    (print_json if options.json else print_facts)(facts)
+
+
+@app.command("import")
+@command
+def import_(
+    format: Annotated[
+        Format,
+        typer.Argument(
+            metavar="FORMAT",
+            help="`beir`, `trec`: a folder. `ragas`, `mtrag`, `claims`: a JSON, JSON Lines or Parquet file.",
+            show_default=False,
+        ),
+    ],
+    source: Annotated[Path, typer.Argument(help="The folder or file to read.", show_default=False)],
+    target: Annotated[Path, typer.Argument(help="A new or empty folder for the dataset.", show_default=False)],
+    options: GlobalOptions,
+) -> None:
+    """Import a dataset of another project, so that `rag evaluate` can measure it.
+
+    A line that breaks a rule is an error that names it, and then nothing is written.
+
+    Example: rag dataset import ragas testset.jsonl data/testset
+    """
+    from rag_core.evaluation.dataset_import import import_dataset
+
+    checks = import_dataset(format, source, target)
+    if options.json:
+        print_json([{**check.facts, "problems": check.problems} for check in checks.values()])
+        return
+    for check in checks.values():
+        print_facts(check.facts)
+        _print_problems(check.problems)
 
 
 @app.command()

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from jobs.ingest import RunnerName
 from rag_cli.answer_evaluation_view import print_answers, print_means
+from rag_cli.claim_evaluation import evaluate_claims, has_claims
 from rag_cli.dataset_evaluation import Choices, DatasetResults, ModelEndpoint, evaluate_dataset
 from rag_cli.ingest import RunnerOption
 from rag_cli.terminal.consoles import stdout_console
@@ -21,12 +22,14 @@ if TYPE_CHECKING:
     from rag_core.evaluation.significance import Estimate
 
 SHOWN_MEASURES = {"nDCG@10": "ndcg@10", "R@10": "recall@10", "R@100": "recall@100", "MRR": "mrr", "MAP": "map"}
+HIT_MEASURES = {"P@10": "precision@10", "F1@10": "f1@10"}
 SHOWN_CHUNK_MEASURES = {
     "nDCG@10": "ndcg@10",
     "R@10": "recall@10",
     "Success@5": "success@5",
     "MRR": "mrr",
     "char R@10": "char_recall@10",
+    "1024 tokens": "char_recall@1024t",
     "char IoU@5": "char_iou@5",
 }
 MAX_SHOWN_FAILURES = 5
@@ -109,11 +112,17 @@ def evaluate(
 
     The corpus is ingested like any source, into a separate collection. Unchanged documents are not processed again.
     With --answers the whole pipeline answers the questions. A run that was killed continues in the same --out folder.
+    A folder with judge.jsonl has claims that people labelled; it measures the profile's judge.
 
     Example: rag evaluate data/scifact --profile default --out runs/scifact
     """
     if len(datasets) > 1 and (collection or against):
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
+    if any(map(has_claims, datasets)):
+        if answers or own_documents or ragas or judge or collection or against or retriever:
+            raise UsageError("claims measure only the judge: options about retrieval and answers do not apply")
+        evaluate_claims(datasets, limit, callers, options, out)
+        return
     ragas_endpoint = _read_endpoint("--ragas", ragas, ragas_model)
     judge_endpoint = _read_endpoint("--judge", judge, judge_model)
     if ragas_endpoint:
@@ -183,8 +192,11 @@ def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any]) 
         console.print(f"headroom: the best order of all legs' chunks would add {evaluation.headroom:.3f} nDCG@10")
     for gain in evaluation.improvements:
         console.print(f"{gain.stage} over {gain.over}: {_format_comparison(gain.comparison)}", markup=False)
-    seconds, rate = description["ingest_seconds"]["total"], description["questions_per_second"]
-    console.print(f"the corpus was up to date after {seconds:.1f} s; {rate:.1f} questions/s")
+    console.print(_format_hits(evaluation, description))
+    seconds = description["ingest_seconds"]
+    console.print(
+        f"the corpus was up to date after {seconds['total']:.1f} s, with {seconds['index']:.1f} s for indexes"
+    )
     total, top = sum(evaluation.losses.values()), evaluation.losses[""]
     losses = ", ".join(f"{count} {place}" for place, count in evaluation.losses.items() if place and count)
     console.print(f"of {total} relevant documents, {top} are in the first 10; lost at: {losses or 'no stage'}")
@@ -198,6 +210,16 @@ def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any]) 
         console.print(f"... and {len(evaluation.failed) - MAX_SHOWN_FAILURES} more failed")
     for notice in description["notices"]:
         console.print(f"note: {notice}", markup=False)
+
+
+def _format_hits(evaluation: "Evaluation", description: Mapping[str, Any]) -> str:
+    """The figures of the hits that the table has no room for."""
+    hits = evaluation.stages[-1]
+    shown = [f"{title} {_format_decimal(hits.measures[name].mean, 3)}" for title, name in HIT_MEASURES.items()]
+    if latency := hits.latency:
+        times = {"mean": latency.mean, "p99": latency.p99}
+        shown += [f"{name} {1000 * seconds:.1f} ms" for name, seconds in times.items()]
+    return f"hits: {', '.join(shown)}; {description['questions_per_second']:.1f} questions/s"
 
 
 def _stage_table(evaluation: "Evaluation", description: Mapping[str, Any]) -> Table:

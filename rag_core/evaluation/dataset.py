@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from urllib.parse import quote, unquote
 
 from rag_core.errors import DatasetError
@@ -39,6 +39,8 @@ from rag_core.evaluation.dataset_lines import (
     read_unique_rows,
     span_field,
     string_field,
+    write_json_lines,
+    write_lines,
 )
 from rag_core.evaluation.metrics import Grades, Scores, rank_ids, relevant_ids
 from rag_core.evaluation.question import CorpusDocument, Question
@@ -200,29 +202,43 @@ def write_dataset(
     folder: Path, corpus: Iterable[CorpusDocument], questions: Sequence[Question], split: str = "test"
 ) -> None:
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    documents = ({"_id": document.id, "title": document.title, "text": document.text} for document in corpus)
-    _write_json_lines(folder / "corpus.jsonl", documents)
-    _write_json_lines(folder / "queries.jsonl", ({"_id": question.id, "text": question.text} for question in questions))
-    grades = ((question.id, id, str(grade)) for question in questions for id, grade in question.grades.items())
-    _write_lines(folder / "qrels" / f"{split}.tsv", map("\t".join, [QRELS_HEADER, *grades]))
+    write_corpus(folder, corpus)
+    write_queries(folder, {question.id: question.text for question in questions})
+    write_grades(folder / "qrels" / f"{split}.tsv", {question.id: question.grades for question in questions})
     spans = [
         {"query_id": question.id, "document_id": span.document, "start": span.start, "end": span.end}
         for question in questions
         for span in question.spans
     ]
     if spans:
-        _write_json_lines(folder / "qrels" / f"{split}.spans.jsonl", spans)
+        write_json_lines(folder / "qrels" / f"{split}.spans.jsonl", spans)
+
+
+def write_corpus(folder: Path, corpus: Iterable[CorpusDocument]) -> None:
+    documents = ({"_id": document.id, "title": document.title, "text": document.text} for document in corpus)
+    write_json_lines(folder / "corpus.jsonl", documents)
+
+
+def write_queries(folder: Path, texts: Mapping[str, str]) -> None:
+    """Writes the texts of questions, by id."""
+    write_json_lines(folder / "queries.jsonl", ({"_id": id, "text": text} for id, text in texts.items()))
+
+
+def write_grades(path: Path, qrels: Qrels) -> None:
+    """Writes BEIR's format."""
+    grades = ((query, id, str(grade)) for query, by_document in qrels.items() for id, grade in by_document.items())
+    write_lines(path, map("\t".join, [QRELS_HEADER, *grades]))
 
 
 def write_qrels(path: Path, qrels: Qrels) -> None:
     """Writes TREC's format."""
     lines = ((trec_id(query), trec_id(id), grade) for query, grades in qrels.items() for id, grade in grades.items())
-    _write_lines(path, (f"{query} 0 {id} {grade}" for query, id, grade in lines))
+    write_lines(path, (f"{query} 0 {id} {grade}" for query, id, grade in lines))
 
 
 def write_run(path: Path, run: Run, tag: str) -> None:
     """Writes TREC's format, best first. Scores have all their digits, so that they are read unchanged."""
-    _write_lines(
+    write_lines(
         path,
         (
             f"{trec_id(query)} Q0 {trec_id(id)} {rank} {scores[id]!r} {trec_id(tag)}"
@@ -309,12 +325,3 @@ def find_corpus(folder: Path) -> Path:
         if (path := folder / name).exists():
             return path
     raise DatasetError(f"{folder} has no corpus.jsonl, and none of the folders {', '.join(DOCUMENT_FOLDERS)}")
-
-
-def _write_json_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
-    _write_lines(path, (json.dumps(row, ensure_ascii=False) for row in rows))
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in lines)

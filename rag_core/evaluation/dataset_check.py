@@ -18,6 +18,7 @@ from rag_core.evaluation.answer_layouts import (
     parse_conversation,
     parse_span_question,
 )
+from rag_core.evaluation.claims import CLAIMS, has_claims, hash_claims, parse_claim, read_claims
 from rag_core.evaluation.dataset import (
     QRELS_HEADER,
     Dataset,
@@ -46,12 +47,30 @@ def check_dataset(folder: Path, split: str = "test") -> DatasetCheck:
     Duplicates, spans beyond the text and grades of unknown questions are reported one at a time.
     """
     problems = [problem for path, parse in _list_files(folder, split) for problem in find_line_problems(path, parse)]
+    if has_claims(folder):
+        return _check_claims(folder, problems)
     try:
         dataset = read_dataset(folder, split)
     except DatasetError as error:
         return DatasetCheck(facts={}, problems=tuple(dict.fromkeys([*problems, str(error)])))
     problems += [f"document {id!r} is graded, but is not in the corpus" for id in dataset.missing]
     return DatasetCheck(facts=describe_dataset(dataset, split), problems=tuple(problems))
+
+
+def _check_claims(folder: Path, problems: list[str]) -> DatasetCheck:
+    try:
+        claims = read_claims(folder)
+    except DatasetError as error:
+        return DatasetCheck(facts={}, problems=tuple(dict.fromkeys([*problems, str(error)])))
+    supported = sum(claim.is_supported for claim in claims)
+    facts = {
+        "dataset": folder.resolve().name,
+        "claims": len(claims),
+        "supported": supported,
+        "unsupported": len(claims) - supported,
+        "dataset_hash": hash_claims(folder),
+    }
+    return DatasetCheck(facts=facts, problems=tuple(problems))
 
 
 def describe_dataset(dataset: Dataset, split: str) -> dict[str, Any]:
@@ -100,6 +119,7 @@ def _list_files(folder: Path, split: str) -> list[tuple[Path, Callable[[str, str
         (SPAN_QUESTIONS, parse_span_question),
         (CLAPNQ_ITEMS, parse_clapnq_question),
         (CLAPNQ_ITEMS, parse_clapnq_passage),
+        (CLAIMS, parse_claim),
     ]
     files = [(folder / name, _parse_json_line(parse)) for name, parse in rows]
     return [

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -108,3 +108,12 @@ def add_value(location: str, table: dict[str, dict[str, Value]], query: str, id:
     if id in row:
         raise DatasetError(f"{location}: duplicate document {id!r} for question {query!r}")
     row[id] = value
+
+
+def write_json_lines(path: Path, rows: Iterable[Row]) -> None:
+    write_lines(path, (json.dumps(row, ensure_ascii=False) for row in rows))
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)

@@ -20,6 +20,16 @@ def average_reports(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return averages
 
 
+def average_claim_reports(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The mean of each measure of the judge."""
+    return {
+        "dataset": "mean",
+        "datasets": [report["dataset"] for report in reports],
+        "claims": sum(report["claims"] for report in reports),
+        "measures": _average([report["measures"] for report in reports]),
+    }
+
+
 def _average(measures: Sequence[Mapping[str, Mapping[str, float | None]]]) -> dict[str, dict[str, float]]:
     means = {}
     for name in measures[0]:

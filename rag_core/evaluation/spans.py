@@ -3,6 +3,8 @@
 A chunk is relevant if it overlaps a span of the answer. Recall, precision and intersection over union of characters
 follow Smith and Troynikov, Evaluating Chunking Strategies for Retrieval (Chroma, 2024), who count tokens. A character
 of the answer counts once, and a retrieved character as often as chunks repeat it.
+
+Chunkers with chunks of other sizes are compared by the recall within the same number of retrieved tokens.
 """
 
 import re
@@ -15,6 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rag_core.evaluation.metrics import CUTOFFS, measures
+
+TOKEN_BUDGETS = (256, 512, 1024, 2048)
+CHARS_PER_TOKEN = 4
+"""The characters that count as one token, whatever the model: a budget must be equal for all chunkers."""
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
@@ -39,14 +45,16 @@ class Span:
 class AnswerCharacters:
     """The characters in the answer spans of one question, and which of them each relevant chunk contains.
 
-    Each array has the shape (length,). `length` includes characters that no chunk contains.
+    Each array has the shape (length,). `length` includes characters that no chunk contains. `offsets` are the places
+    of the characters in their documents; those of characters that no stored text contains mean nothing.
     """
 
     length: int
     by_chunk: Mapping[UUID, NDArray[np.bool_]]
+    offsets: NDArray[np.int64]
 
 
-NO_SPANS = AnswerCharacters(length=0, by_chunk={})
+NO_SPANS = AnswerCharacters(length=0, by_chunk={}, offsets=np.zeros(0, dtype=np.int64))
 """The characters of a question without spans."""
 
 
@@ -59,13 +67,17 @@ def answer_characters(spans: Sequence[Span], chunks: Mapping[UUID, Span], lost: 
         if any(map(chunk.overlaps, spans)):
             contained = [name == chunk.document and chunk.start <= offset < chunk.end for name, offset in characters]
             by_chunk[id] = np.append(contained, absent)
-    return AnswerCharacters(length=len(characters) + lost, by_chunk=by_chunk)
+    offsets = np.array([*(offset for _, offset in characters), *[0] * lost], dtype=np.int64)
+    return AnswerCharacters(length=len(offsets), by_chunk=by_chunk, offsets=offsets)
 
 
 def span_measures(
     ranking: Sequence[UUID], answer: AnswerCharacters, chunks: Mapping[UUID, Span], cutoffs: Sequence[int] = CUTOFFS
 ) -> dict[str, float]:
-    """The `measures` of a ranking of chunks, and `char_recall`, `char_precision` and `char_iou` of the first k."""
+    """The `measures` of a ranking of chunks, and `char_recall`, `char_precision` and `char_iou` of the first k.
+
+    `char_recall@512t` is the recall within the first 512 tokens; the chunk that exceeds them is cut.
+    """
     values = measures(list(map(str, ranking)), {str(id): 1 for id in answer.by_chunk}, cutoffs)
     absent = np.zeros(answer.length, dtype=np.bool_)
     contained = np.array([absent, *(answer.by_chunk.get(id, absent) for id in ranking)])
@@ -76,7 +88,24 @@ def span_measures(
         values[f"char_recall@{k}"] = float(covered / answer.length)
         values[f"char_precision@{k}"] = float(covered / max(1, retrieved))
         values[f"char_iou@{k}"] = float(covered / (answer.length + retrieved - covered))
+    for tokens in TOKEN_BUDGETS:
+        covered = _count_covered(ranking, answer, chunks, tokens * CHARS_PER_TOKEN)
+        values[f"char_recall@{tokens}t"] = covered / answer.length
     return values
+
+
+def _count_covered(
+    ranking: Sequence[UUID], answer: AnswerCharacters, chunks: Mapping[UUID, Span], characters: int
+) -> int:
+    """The characters of the answer in the first `characters` of the ranked chunks."""
+    covered, remaining = np.zeros(answer.length, dtype=np.bool_), characters
+    for id in ranking:
+        if remaining <= 0:
+            break
+        if id in answer.by_chunk:
+            covered |= answer.by_chunk[id] & (answer.offsets < chunks[id].start + remaining)
+        remaining -= chunks[id].length
+    return int(covered.sum())
 
 
 def align_spans(spans: Sequence[Span], original: str, stored: str) -> list[Span]:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from statistics import fmean
 from uuid import UUID
 
 import numpy as np
@@ -69,10 +70,12 @@ class JudgedQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latency:
-    """Percentiles over questions, in seconds."""
+    """The mean and the percentiles over questions, in seconds."""
 
+    mean: float
     p50: float
     p95: float
+    p99: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,5 +250,5 @@ def _stage_latency(questions: Sequence[JudgedQuestion], stage: str) -> Latency |
             seconds.append(sum(times))
     if not seconds:
         return None
-    p50, p95 = np.percentile(seconds, [50, 95])
-    return Latency(p50=float(p50), p95=float(p95))
+    p50, p95, p99 = map(float, np.percentile(seconds, [50, 95, 99]))
+    return Latency(mean=fmean(seconds), p50=p50, p95=p95, p99=p99)

@@ -31,6 +31,14 @@ from rag_core.wiring.embedding import EncoderTokenizer, build_encoder, build_tok
 from rag_core.wiring.python_objects import build_python_object
 
 
+def without_overlap(settings: Settings) -> Settings:
+    """The settings with chunks that begin where the chunk before them ends."""
+    section = settings.chunking
+    if "overlap" not in type(section).model_fields:
+        return settings
+    return settings.model_copy(update={"chunking": section.model_copy(update={"overlap": 0})})
+
+
 def build_chunker(settings: Settings) -> Chunker:
     """Raises ConfigError if chunks could exceed the embedder's window, because it would cut them silently."""
     chunker = PagedChunker(_build_unpaged_chunker(settings))

@@ -38,6 +38,11 @@ def build_judge(settings: Settings, remote: RemoteModels) -> Judge:
         from rag_core.answering.judging.verbatim import VerbatimJudge
 
         return VerbatimJudge()
+    return build_configured_judge(settings, remote)
+
+
+def build_configured_judge(settings: Settings, remote: RemoteModels) -> Judge:
+    """The judge of `guard.judge`, whatever the generator is."""
     match settings.guard.judge:
         case _ if remote.judge is not None:
             return _build_cross_encoder_judge(find_remote_judge(settings), remote.judge)

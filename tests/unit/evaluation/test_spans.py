@@ -36,6 +36,15 @@ def test_ranks_count_relevant_chunks_and_characters_what_they_bring() -> None:
     assert [measured[f"char_precision@{k}"] for k in (1, 2, 3, 10)] == [0, 10 / 200, 30 / 300, 30 / 300]
 
 
+def test_recall_within_a_budget_cuts_the_chunk_that_exceeds_it() -> None:
+    chunks = {A: span(0, 1000), B: span(1000, 2000)}
+    answer = answer_characters([span(1000, 1048)], chunks, lost=48)
+    measured = span_measures([A, B], answer, chunks)
+    assert [measured[f"char_recall@{tokens}t"] for tokens in (256, 512)] == [24 / 96, 48 / 96]
+    reordered = span_measures([B, A], answer, chunks)
+    assert reordered["char_recall@256t"] == 48 / 96
+
+
 def test_what_overlapping_chunks_repeat_lowers_the_intersection_over_union() -> None:
     wanted = answer_characters([span(80, 100)], CHUNKS)
     assert span_measures([A], wanted, CHUNKS, cutoffs=(5,))["char_iou@5"] == 20 / 100

@@ -125,6 +125,8 @@ def test_a_leg_that_is_down_counts_as_zero_and_its_error_is_counted() -> None:
     assert by_stage["dense"].latency.p50 == pytest.approx(0.2)
     assert by_stage["final"].latency is not None
     assert by_stage["final"].latency.p95 == pytest.approx(0.78)
+    assert by_stage["final"].latency.p99 == pytest.approx(0.796)
+    assert by_stage["final"].latency.mean == pytest.approx(0.6)
 
 
 def test_stages_are_told_in_the_order_of_the_flow() -> None:
