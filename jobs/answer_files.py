@@ -36,17 +36,18 @@ ANSWERS = pa.schema(
         ("score", pa.float64()),
         ("error", pa.string()),
         ("seconds", pa.float64()),
+        ("turn", pa.int64()),
     ]
 )
 
 
 def write_answers(folder: Path, answers: Sequence[MeasuredAnswer], document_id: Callable[[str], str]) -> None:
     """Writes answers.parquet. `document_id` returns the dataset's id of a uri."""
-    rows = [_answer_row(answer, document_id) for answer in answers]
+    rows = [answer_row(answer, document_id) for answer in answers]
     pq.write_table(pa.Table.from_pylist(rows, ANSWERS), folder / "answers.parquet")
 
 
-def _answer_row(measured: MeasuredAnswer, document_id: Callable[[str], str]) -> dict[str, Any]:
+def answer_row(measured: MeasuredAnswer, document_id: Callable[[str], str]) -> dict[str, Any]:
     question, trace = measured.question, measured.trace
     return {
         "question_id": question.id,
@@ -73,4 +74,5 @@ def _answer_row(measured: MeasuredAnswer, document_id: Callable[[str], str]) -> 
         "score": trace.score,
         "error": trace.error,
         "seconds": trace.seconds,
+        "turn": question.turn,
     }
