@@ -1,7 +1,7 @@
 """The report of a finished run for people, and its measures by question as JSON lines."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from rag_core.evaluation.measured_run import MeasuredRun
 from rag_core.evaluation.report_page.base_comparison import BaseComparison
 from rag_core.evaluation.report_page.page import ReportPage, build_page, render_html, render_markdown
 from rag_core.evaluation.report_page.sections import PastRun
-from rag_core.evaluation.stages import FINAL
 
 HTML, MARKDOWN, LINES = "report.html", "report.md", "per_question.jsonl"
 
@@ -71,16 +70,16 @@ def describe_question(question: FinishedQuestion) -> dict[str, Any]:
 
 def _build_page(folder: Path, run: FinishedRun, measured: MeasuredRun, comparison: BaseComparison | None) -> ReportPage:
     promoted = find_base(measured)
-    past = [_read_past_run(path, is_promoted=path == promoted) for path in list_promoted(measured)]
-    past = [*sorted(past, key=lambda earlier: earlier.when), _read_past_run(folder, is_promoted=False)]
-    return build_page(run, comparison, [earlier for earlier in past if earlier])
+    past = [
+        earlier for path in list_promoted(measured) for earlier in _read_past_run(path, is_promoted=path == promoted)
+    ]
+    past.sort(key=lambda earlier: earlier.when)
+    return build_page(run, comparison, [*past, *_read_past_run(folder, is_promoted=False)])
 
 
-def _read_past_run(folder: Path, *, is_promoted: bool) -> PastRun:
+def _read_past_run(folder: Path, *, is_promoted: bool) -> Iterator[PastRun]:
+    """Yields nothing for a run without nDCG@10."""
     report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
-    return PastRun(
-        name=folder.name,
-        when=report.get("finished", ""),
-        value=report["stages"][FINAL]["measures"][NDCG]["mean"],
-        is_promoted=is_promoted,
-    )
+    if estimate := FinishedRun(report=report, questions=()).measures.get(NDCG):
+        when = report.get("finished", "")
+        yield PastRun(name=folder.name, when=when, value=estimate["mean"], is_promoted=is_promoted)

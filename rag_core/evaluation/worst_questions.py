@@ -64,7 +64,7 @@ def find_loss(question: FinishedQuestion) -> str:
     if places and len(places) == len(question.lost):
         return f"lost at {places[0]}"
     if answer and answer.score is not None and answer.score < 1:
-        return "another answer"
+        return "differs from the reference"
     return f"partly lost at {places[0]}" if places else "low rank"
 
 

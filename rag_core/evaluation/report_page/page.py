@@ -127,7 +127,7 @@ def _build_figure(run: FinishedRun, name: str, comparison: BaseComparison | None
         name=name,
         value=f"{estimate.mean:.3f}",
         interval=format_interval(estimate),
-        coverage=f"{format_share(values['coverage'])} of {values['questions']}",
+        coverage=f"n {values['questions']}, coverage {format_share(values['coverage'])}",
         plot=draw_interval(estimate, 0, 1, f"{name}: {estimate.mean:.3f}, {format_interval(estimate)}"),
         change=f"{format_difference(difference.mean)} ({format_difference_interval(difference)})" if difference else "",
         trend=("better" if is_gain else "worse") if row and row.is_significant else "",
