@@ -17,6 +17,7 @@ from rag_core.evaluation.report_page.section import (
     format_difference_interval,
     format_interval,
     format_share,
+    format_time,
 )
 from rag_core.evaluation.report_page.sections import (
     PastRun,
@@ -38,14 +39,14 @@ FIGURES = (
     *("judge_supported", "abstention"),
 )
 """The measures that are shown first, as far as the run has them."""
-MAX_FIGURES = 6
+MAX_FIGURES = 5
 MAX_TEXT = 110
 """The characters of a question in the table of all questions: with them, 2,000 questions fit into 1 MB."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A measure in large digits. `change` is its difference from the base, with the interval."""
+    """A measure in large digits. `change` is its difference from the base."""
 
     name: str
     value: str
@@ -53,6 +54,7 @@ class Figure:
     coverage: str
     plot: Markup
     change: str = ""
+    change_interval: str = ""
     trend: str = ""
 
 
@@ -98,7 +100,7 @@ def build_page(run: FinishedRun, comparison: BaseComparison | None = None, past:
             f"{len(run.questions)} questions",
             f"coverage {format_share(run.coverage)}",
             *([f"compared with {comparison.base}"] if comparison else []),
-            *([report["finished"]] if report.get("finished") else []),
+            *([format_time(report["finished"])] if report.get("finished") else []),
         ],
         verdict=build_verdict(run, comparison),
         figures=[_build_figure(run, name, comparison) for name in figures[:MAX_FIGURES]],
@@ -129,7 +131,8 @@ def _build_figure(run: FinishedRun, name: str, comparison: BaseComparison | None
         interval=format_interval(estimate),
         coverage=f"n {values['questions']}, coverage {format_share(values['coverage'])}",
         plot=draw_interval(estimate, 0, 1, f"{name}: {estimate.mean:.3f}, {format_interval(estimate)}"),
-        change=f"{format_difference(difference.mean)} ({format_difference_interval(difference)})" if difference else "",
+        change=format_difference(difference.mean) if difference else "",
+        change_interval=format_difference_interval(difference) if difference else "",
         trend=("better" if is_gain else "worse") if row and row.is_significant else "",
     )
 

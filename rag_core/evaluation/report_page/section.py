@@ -46,4 +46,10 @@ def format_difference_interval(estimate: Estimate) -> str:
 
 def format_share(share: float) -> str:
     """A percentage that is 100 % only for all."""
-    return f"{int(share * 1000) / 10:g} %"
+    percent = 100.0 if share == 1 else min(round(100 * share, 1), 99.9)
+    return f"{percent:g} %"
+
+
+def format_time(time: str) -> str:
+    """A time in ISO 8601 and UTC, to the minute; empty if it is."""
+    return f"{time[:16].replace('T', ' ')} UTC" if time else ""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from rag_core.evaluation.answer_report import ANSWERABLE, FAILED, UNANSWERABLE, UNKNOWN
 from rag_core.evaluation.comparison import ALPHA, recommend
@@ -21,6 +22,7 @@ from rag_core.evaluation.report_page.section import (
     format_difference_interval,
     format_interval,
     format_share,
+    format_time,
 )
 from rag_core.evaluation.significance import Estimate
 
@@ -50,25 +52,22 @@ def build_headline(run: FinishedRun, comparison: BaseComparison | None) -> Secti
     rows = [_headline_cells(name, values) for name, values in measures.items()]
     columns: tuple[str, ...] = ("measure", "questions", "coverage", "mean", "95 % CI")
     note = "The intervals are those of a bootstrap over questions."
-    if comparison and comparison.rows:
-        columns += ("difference", "CI of the difference", "p (Holm)", "detectable")
-        rows = [row + _difference_cells(name, comparison) for name, row in zip(measures, rows, strict=True)]
-        note += (
-            f" A is the base, {comparison.base}; B is this run. {recommend(comparison.rows)} The p-values are of a "
-            "paired randomisation test; a difference that is detectable is found with a power of 80 %."
-        )
     table = Table(
         caption="measures",
         columns=columns,
         rows=rows,
-        plots=[
-            draw_interval(_estimate(values), 0, 1, f"{name}: {values['mean']:.3f}")
-            if values["mean"] is not None
-            else NO_CHART
-            for name, values in measures.items()
-        ],
+        plots=[_plot(name, values) for name, values in measures.items()],
         plot_heading="0 to 1",
     )
+    if comparison and comparison.rows:
+        note += (
+            f" A is the base, {comparison.base}; B is this run. {recommend(comparison.rows)} The p-values are of a "
+            "paired randomisation test, adjusted for the number of measures; the gate adjusts for its own measures "
+            "only. A difference that is detectable is found with a power of 80 %."
+        )
+        columns += ("difference", "its 95 % CI", "p (Holm)", "detectable")
+        rows = [row + _difference_cells(name, comparison) for name, row in zip(measures, rows, strict=True)]
+        table = Table(caption="measures", columns=columns, rows=rows)
     return Section(id="measures", title="Measures", note=note, tables=[table])
 
 
@@ -120,7 +119,7 @@ def build_answers(run: FinishedRun) -> Section | None:
         if side in replies
     ]
     note = (
-        "An answerable question should be answered, an unanswerable one refused. `passages` are shown when the "
+        "An answerable question should be answered, an unanswerable one refused. Passages are shown when the "
         "pipeline is not sure; they claim nothing."
     )
     table = Table(caption="questions by reply", columns=("the corpus", *REPLY_KINDS), rows=rows)
@@ -175,7 +174,10 @@ def build_history(past: Sequence[PastRun]) -> Section | None:
     """The stored runs of the same profile and dataset, oldest first, with this run as the last one."""
     if len(past) < 2:
         return None
-    rows = [(run.when, run.name, f"{run.value:.3f}", "promoted" if run.is_promoted else "") for run in past]
+    rows = [
+        (format_time(run.when) if run.when else "", run.name, f"{run.value:.3f}", "promoted" if run.is_promoted else "")
+        for run in past
+    ]
     return Section(
         id="history",
         title="History",
@@ -202,6 +204,12 @@ def _headline_cells(name: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     if values["mean"] is None:
         return (name, *coverage, "", "")
     return (name, *coverage, f"{values['mean']:.3f}", format_interval(_estimate(values)))
+
+
+def _plot(name: str, values: Mapping[str, Any]) -> Markup:
+    if values["mean"] is None:
+        return NO_CHART
+    return draw_interval(_estimate(values), 0, 1, f"{name}: {values['mean']:.3f}")
 
 
 def _difference_cells(name: str, comparison: BaseComparison) -> tuple[str, ...]:

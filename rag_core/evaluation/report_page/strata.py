@@ -11,6 +11,7 @@ from rag_core.evaluation.significance import estimates
 
 QUESTION_WORDS = ("who", "what", "when", "where", "why", "which", "how")
 MAX_TURN = 5
+LENGTHS = ("up to 7 words", "8 to 12 words", "more than 12 words")
 
 KINDS: Mapping[str, Callable[[FinishedQuestion], str]] = {
     "answerability": lambda question: _name_answerability(question),
@@ -37,7 +38,8 @@ def _split(
     for question in questions:
         if group := name(question):
             groups.setdefault(group, []).append(question)
-    return dict(sorted(groups.items()))
+    order = {name: index for index, name in enumerate(LENGTHS)}
+    return {name: groups[name] for name in sorted(groups, key=lambda name: (order.get(name, 0), name))}
 
 
 def _build_table(heading: str, groups: Mapping[str, Sequence[FinishedQuestion]]) -> Table:
@@ -78,7 +80,7 @@ def _name_answerability(question: FinishedQuestion) -> str:
 
 
 def _name_length(words: int) -> str:
-    return "up to 7 words" if words <= 7 else "8 to 12 words" if words <= 12 else "more than 12 words"
+    return LENGTHS[(words > 7) + (words > 12)]
 
 
 def _find_question_word(text: str) -> str:

@@ -69,7 +69,7 @@ def test_a_share_is_100_percent_only_if_it_is_whole() -> None:
 
 def test_a_measure_shows_its_difference_from_the_base() -> None:
     page = build_page(finished_run(question(1)), compare("fail", -0.2))
-    assert (page.figures[0].change, page.figures[0].trend) == ("-0.200 (-0.200 to -0.200)", "worse")
+    assert (page.figures[0].change, page.figures[0].trend) == ("-0.200", "worse")
     assert cells(page, "measures")[0][-4:] == ("-0.200", "-0.200 to -0.200", "0.0010 *", "0.000")
 
 
@@ -154,10 +154,15 @@ def test_answers_add_their_sections_with_the_coverage_of_their_measures() -> Non
 
 def test_the_history_ends_with_this_run() -> None:
     past = [
-        PastRun(name="a", when="2026-01-01", value=0.5, is_promoted=True),
-        PastRun(name="b", when="2026-01-02", value=0.6),
+        PastRun(name="a", when="2026-01-01T00:00:00+00:00", value=0.5, is_promoted=True),
+        PastRun(name="b", when="2026-01-02T00:00:00+00:00", value=0.6),
     ]
-    assert cells(build_page(finished_run(question(1)), past=past), "history")[-1] == ("2026-01-02", "b", "0.600", "")
+    assert cells(build_page(finished_run(question(1)), past=past), "history")[-1] == (
+        "2026-01-02 00:00 UTC",
+        "b",
+        "0.600",
+        "",
+    )
     assert "History" not in titles(build_page(finished_run(question(1)), past=past[:1]))
 
 
