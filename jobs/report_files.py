@@ -13,9 +13,15 @@ from rag_core.evaluation.finished_run import NDCG, FinishedQuestion, FinishedRun
 from rag_core.evaluation.gate import Gate, check_run
 from rag_core.evaluation.measured_run import MeasuredRun
 from rag_core.evaluation.report_page.base_comparison import BaseComparison
+from rag_core.evaluation.report_page.history import PastRun
 from rag_core.evaluation.report_page.page import ReportPage, build_page, render_html, render_markdown
-from rag_core.evaluation.report_page.sections import PastRun
 
+QUALITY_MEASURES: Mapping[str, tuple[str, ...]] = {
+    "faithfulness": ("rubric_faithfulness", "ragas_faithfulness", "faithfulness"),
+    "relevance": ("rubric_relevance", "ragas_answer_relevancy", "answer_relevancy"),
+    "completeness": ("rubric_completeness",),
+}
+"""The measures for each quality of an answer; the first that was measured counts."""
 HTML, MARKDOWN, LINES = "report.html", "report.md", "per_question.jsonl"
 
 
@@ -61,9 +67,8 @@ def describe_question(question: FinishedQuestion) -> dict[str, Any]:
             "map": hits.get("map"),
         },
         "answer_quality": {
-            "faithfulness": answer.get("faithfulness"),
-            "relevance": answer.get("relevance", answer.get("answer_relevancy")),
-            "completeness": answer.get("completeness"),
+            quality: next((answer[name] for name in names if name in answer), None)
+            for quality, names in QUALITY_MEASURES.items()
         },
     }
 

@@ -69,9 +69,13 @@ class FinishedQuestion:
         return {stage: self._rank(ranking) for stage, ranking in self.rankings.items()}
 
     @property
+    def is_failed(self) -> bool:
+        return bool(self.error or (self.answer and self.answer.error))
+
+    @property
     def score(self) -> float:
         """The mean of the hits' nDCG@10 and the answer's score, as far as they exist; 0 if the question failed."""
-        if self.error or (self.answer and self.answer.error):
+        if self.is_failed:
             return 0.0
         scores = [self.measures.get(NDCG), self.answer.score if self.answer else None]
         numbers = [score for score in scores if score is not None]
@@ -99,12 +103,13 @@ class FinishedRun:
 
     @property
     def measures(self) -> dict[str, Mapping[str, Any]]:
-        """By measure: mean, low, high, coverage and the number of questions; those of the hits are first."""
+        """The mean, low, high, coverage and number of questions of each measure; those of the hits are first."""
         report, hits = self.report, self.report.get("stages", {}).get(FINAL, {}).get("measures", {})
         count = report.get("questions", 0)
         coverage = 1 - len(report.get("failures", ())) / max(1, count)
+        answers: Mapping[str, Mapping[str, Any]] = report.get("answers", {}).get("measures", {})
         by_name = {name: {**values, "coverage": coverage, "questions": count} for name, values in hits.items()}
-        return by_name | dict(report.get("answers", {}).get("measures", {}))
+        return {**by_name, **answers}
 
     @property
     def coverage(self) -> float:

@@ -54,7 +54,7 @@ def find_worst(run: FinishedRun) -> list[WorstQuestion]:
 def find_loss(question: FinishedQuestion) -> str:
     """The reason for a low score in a few words, as far as it is known without the failure waterfall."""
     answer = question.answer
-    if question.error or (answer and answer.error):
+    if question.is_failed:
         return "failed"
     if answer and answer.is_refusal and answer.answerable is not False:
         return "refused"

@@ -45,7 +45,7 @@ class Losses:
 
 
 def build_losses(run: FinishedRun) -> Losses | None:
-    """Where questions fail by the failure waterfall; without one, where relevant documents are lost."""
+    """The failed questions by the label of the failure waterfall; without one, the relevant documents that are lost."""
     if waterfall := run.report.get("waterfall"):
         title = f"{waterfall['failed']} of {waterfall['questions']} questions fail"
         counts = {"good": waterfall["questions"] - waterfall["failed"], **waterfall["labels"]}

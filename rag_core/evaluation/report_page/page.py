@@ -10,6 +10,9 @@ from markupsafe import Markup
 from rag_core.evaluation.finished_run import NDCG, FinishedQuestion, FinishedRun
 from rag_core.evaluation.report_page.base_comparison import BaseComparison
 from rag_core.evaluation.report_page.charts import draw_interval
+from rag_core.evaluation.report_page.headline import build_headline
+from rag_core.evaluation.report_page.history import PastRun, build_history
+from rag_core.evaluation.report_page.judge_health import build_judge
 from rag_core.evaluation.report_page.losses import LABELS, Losses, build_losses
 from rag_core.evaluation.report_page.section import (
     Section,
@@ -20,11 +23,7 @@ from rag_core.evaluation.report_page.section import (
     format_time,
 )
 from rag_core.evaluation.report_page.sections import (
-    PastRun,
     build_answers,
-    build_headline,
-    build_history,
-    build_judge,
     build_latency,
     build_reproducibility,
     build_stages,
@@ -35,8 +34,8 @@ from rag_core.evaluation.significance import Estimate
 from rag_core.evaluation.worst_questions import WorstQuestion, find_loss, find_worst
 
 FIGURES = (
-    *(NDCG, "recall@10", "contains_reference", "token_f1", "faithfulness", "citation_precision"),
-    *("judge_supported", "abstention"),
+    *(NDCG, "recall@10", "contains_reference", "token_f1", "rubric_faithfulness", "ragas_faithfulness"),
+    *("faithfulness", "citation_precision", "judge_supported", "abstention"),
 )
 """The measures that are shown first, as far as the run has them."""
 MAX_FIGURES = 5

@@ -1,7 +1,8 @@
 """The parts of a report that HTML and Markdown show alike."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
@@ -53,3 +54,10 @@ def format_share(share: float) -> str:
 def format_time(time: str) -> str:
     """A time in ISO 8601 and UTC, to the minute; empty if it is."""
     return f"{time[:16].replace('T', ' ')} UTC" if time else ""
+
+
+def join_values(value: Any) -> str:
+    """A JSON value as text without brackets."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {join_values(inner)}" for name, inner in value.items())
+    return str(value)

@@ -39,8 +39,8 @@ def build_verdict(run: FinishedRun, comparison: BaseComparison | None) -> Verdic
         return Verdict(state="invalid", sentence="The run cannot be judged.", reasons=[comparison.refusal, *gaps])
     if comparison and comparison.gate:
         checks = comparison.gate.checks
-        shown = [check for check in checks if check.outcome != "pass"] or checks
-        reasons = [f"{check.dataset}, {check.measure}: {check.outcome}, {check.reason}" for check in shown]
+        listed = [check for check in checks if check.outcome != "pass"] or checks
+        reasons = [f"{check.dataset}, {check.measure}: {check.outcome}, {check.reason}" for check in listed]
         outcome = comparison.gate.outcome
         return Verdict(state=outcome, sentence=GATE_SENTENCES[outcome], reasons=[*reasons, *gaps])
     if gaps or not run.measures:

@@ -10,9 +10,10 @@ from rag_core.evaluation.comparison import ComparedMeasure, compare_values
 from rag_core.evaluation.gate import Check, GateResult, Outcome
 from rag_core.evaluation.report_page.base_comparison import BaseComparison
 from rag_core.evaluation.report_page.charts import draw_bar, draw_interval
+from rag_core.evaluation.report_page.history import PastRun
 from rag_core.evaluation.report_page.page import ReportPage, build_page, render_html, render_markdown
 from rag_core.evaluation.report_page.section import format_share
-from rag_core.evaluation.report_page.sections import PastRun, find_curves
+from rag_core.evaluation.report_page.sections import find_curves
 from rag_core.evaluation.significance import Estimate
 from rag_core.evaluation.worst_questions import find_loss, find_worst
 
