@@ -25,11 +25,8 @@ class WorstQuestion:
     expects_refusal: bool = False
     reply: str = ""
     ranks: Mapping[str, int | None]
+    final_rank: int | None = None
     was_read: bool | None = None
-
-    @property
-    def final_rank(self) -> int | None:
-        return self.ranks.get(FINAL)
 
 
 def find_worst(run: FinishedRun) -> list[WorstQuestion]:
@@ -42,7 +39,7 @@ def find_worst(run: FinishedRun) -> list[WorstQuestion]:
                 questions[example["question"]],
                 label=example["label"],
                 detail=example["detail"],
-                ranks=example["ranks"],
+                ranks=example["ranks"] or questions[example["question"]].ranks,
                 was_read=example["passages"],
             )
             for example in examples[:MAX_WORST]
@@ -87,5 +84,6 @@ def _describe(
         expects_refusal=bool(answer and answer.answerable is False),
         reply=answer.text if answer else "",
         ranks=ranks,
+        final_rank=question.ranks.get(FINAL),
         was_read=was_read,
     )

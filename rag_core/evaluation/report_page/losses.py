@@ -46,7 +46,8 @@ class Losses:
 
 def build_losses(run: FinishedRun) -> Losses | None:
     """The failed questions by the label of the failure waterfall; without one, the relevant documents that are lost."""
-    if waterfall := run.report.get("waterfall"):
+    waterfall = run.report.get("waterfall")
+    if waterfall and waterfall["questions"]:
         title = f"{waterfall['failed']} of {waterfall['questions']} questions fail"
         counts = {"good": waterfall["questions"] - waterfall["failed"], **waterfall["labels"]}
         styles = {name: f"c{index}" for index, name in enumerate(LABELS)}
