@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rest chaos vllm test-vllm check lint readability reference docs bench clean
+.PHONY: help setup demo test test-rest test-browser chaos vllm test-vllm check lint readability reference docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -34,10 +34,13 @@ demo: $(READY)  ## sync a sample corpus on Ray, search it, change it, sync and s
 	@PATH="$(abspath $(BIN)):$$PATH" demo/run.sh
 
 test: $(READY)  ## the everyday tests: they start neither Ray nor Serve and load no model weights
-	$(BIN)/pytest $(PYTEST) -m "not ray and not model and not chaos and not vllm"
+	$(BIN)/pytest $(PYTEST) -m "not ray and not model and not chaos and not vllm and not browser"
 
 test-rest: $(READY)  ## the other tests that need no GPU and no network
-	$(BIN)/pytest $(PYTEST) -m "(ray or model) and not chaos and not vllm" $(MARKED_FILES)
+	$(BIN)/pytest $(PYTEST) -m "(ray or model) and not chaos and not vllm and not browser" $(MARKED_FILES)
+
+test-browser: $(READY)  ## the report in Chromium; skipped if there is none (apt-get install chromium)
+	$(BIN)/pytest -m browser tests/browser
 
 chaos: $(READY) $(VLLM)/.ready  ## kill everything at any moment, and compare with an undisturbed run
 	$(BIN)/pytest -m "chaos and not vllm"

@@ -39,17 +39,18 @@ ANSWERS = pa.schema(
         ("seconds", pa.float64()),
         ("prompt_tokens", pa.int64()),
         ("completion_tokens", pa.int64()),
+        ("turn", pa.int64()),
     ]
 )
 
 
 def write_answers(folder: Path, answers: Sequence[MeasuredAnswer], document_id: Callable[[str], str]) -> None:
     """Writes answers.parquet. `document_id` returns the dataset's id of a uri."""
-    rows = [_answer_row(answer, document_id) for answer in answers]
+    rows = [answer_row(answer, document_id) for answer in answers]
     pq.write_table(pa.Table.from_pylist(rows, ANSWERS), folder / "answers.parquet")
 
 
-def _answer_row(measured: MeasuredAnswer, document_id: Callable[[str], str]) -> dict[str, Any]:
+def answer_row(measured: MeasuredAnswer, document_id: Callable[[str], str]) -> dict[str, Any]:
     question, trace = measured.question, measured.trace
     return {
         "question_id": question.id,
@@ -79,4 +80,5 @@ def _answer_row(measured: MeasuredAnswer, document_id: Callable[[str], str]) -> 
         "seconds": trace.seconds,
         "prompt_tokens": trace.prompt_tokens,
         "completion_tokens": trace.completion_tokens,
+        "turn": question.turn,
     }

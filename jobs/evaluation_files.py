@@ -36,6 +36,7 @@ QUESTIONS = pa.schema(
         ("relevant_chunks", pa.list_(pa.string())),
         ("stages", pa.list_(STAGE)),
         ("timings", pa.list_(TIMING)),
+        ("turn", pa.int64()),
     ]
 )
 
@@ -60,14 +61,14 @@ def write_evaluation(folder: Path, evaluation: Evaluation, description: Mapping[
     """
     report = {**description, **to_json(evaluation)}
     (folder / "report.json").write_text(json.dumps(report, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    rows = [_question_row(judged) for judged in evaluation.questions]
+    rows = [question_row(judged) for judged in evaluation.questions]
     pq.write_table(pa.Table.from_pylist(rows, QUESTIONS), folder / "questions.parquet")
     write_qrels(folder / "qrels.trec", {judged.question.id: judged.question.grades for judged in evaluation.questions})
     for stage in (summary.stage for summary in evaluation.stages if summary.measures):
         write_run(folder / "runs" / f"{quote(stage, safe=' ')}.trec", trec_run(evaluation.questions, stage), stage)
 
 
-def _question_row(judged: JudgedQuestion) -> dict[str, Any]:
+def question_row(judged: JudgedQuestion) -> dict[str, Any]:
     return {
         "question_id": judged.question.id,
         "text": judged.question.text,
@@ -89,4 +90,5 @@ def _question_row(judged: JudgedQuestion) -> dict[str, Any]:
         "timings": [
             {"stage": report.stage, "seconds": report.seconds, "error": report.error} for report in judged.trace.stages
         ],
+        "turn": judged.question.turn,
     }

@@ -1,19 +1,23 @@
 """Finished evaluations, read from the folders of `rag evaluate --out`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow.parquet as pq
 
 from rag_core.errors import InvalidRunError, UsageError
+from rag_core.evaluation.finished_run import FinishedRun, build_finished_run
 from rag_core.evaluation.measured_run import MeasuredRun
 from rag_core.evaluation.stages import FINAL
 
 QUESTIONS, ANSWERS, REPORT = "questions.parquet", "answers.parquet", "report.json"
 HTML = "report.html"
 """The report as a page, which a run need not have."""
+
+Row: TypeAlias = Mapping[str, Any]
+Value = TypeVar("Value")
 
 
 def find_runs(folder: Path) -> list[Path]:
@@ -32,18 +36,25 @@ def read_runs(folder: Path) -> list[MeasuredRun]:
 
 def read_run(folder: Path) -> MeasuredRun:
     """Reads the evaluation of one dataset. Raises InvalidRunError if a file is damaged or of another version."""
+    return _read_folder(folder, _build_run)
+
+
+def read_finished_run(folder: Path) -> FinishedRun:
+    """Reads the questions, rankings and answers of one dataset. Raises InvalidRunError as `read_run` does."""
+    return _read_folder(folder, build_finished_run)
+
+
+def _read_folder(folder: Path, build: Callable[[Row, Sequence[Row], Sequence[Row]], Value]) -> Value:
     try:
         report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
         questions = pq.read_table(folder / QUESTIONS).to_pylist()
         answers = pq.read_table(folder / ANSWERS).to_pylist() if (folder / ANSWERS).is_file() else []
-        return _build_run(report, questions, answers)
+        return build(report, questions, answers)
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidRunError(f"{folder} cannot be read as a run of `rag evaluate`: {error!r}") from error
 
 
-def _build_run(
-    report: Mapping[str, Any], questions: list[dict[str, Any]], answers: list[dict[str, Any]]
-) -> MeasuredRun:
+def _build_run(report: Row, questions: Sequence[Row], answers: Sequence[Row]) -> MeasuredRun:
     values: dict[str, dict[str, float]] = {}
     failed: dict[str, set[str]] = {}
     for row in questions:

@@ -5,16 +5,20 @@ RAG_HOME/runs/promoted/PROFILE/DATASET     the hash of the promoted run
 """
 
 import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from urllib.parse import quote
 
-from jobs.evaluation_runs import ANSWERS, HTML, QUESTIONS, REPORT, read_run
-from rag_core.evaluation.measured_run import MeasuredRun, check_coverage
+from jobs.evaluation_runs import ANSWERS, HTML, QUESTIONS, REPORT, read_run, read_runs
+from rag_core.errors import InvalidRunError
+from rag_core.evaluation.measured_run import MeasuredRun, RunPair, check_coverage, pair_runs
 from rag_core.storage.embedded import rag_home
+
+PROMOTED = "promoted"
 
 
 def promote_run(folder: Path) -> str:
@@ -41,13 +45,37 @@ def runs_folder() -> Path:
 
 def list_promoted_runs() -> frozenset[str]:
     """The hashes of the promoted runs, which are the names of their folders."""
-    return frozenset(pointer.read_text().strip() for pointer in runs_folder().glob("promoted/*/*"))
+    return frozenset(pointer.read_text().strip() for pointer in runs_folder().glob(f"{PROMOTED}/*/*"))
 
 
 def find_base(run: MeasuredRun) -> Path | None:
     """The folder of the run that was promoted for this profile and dataset; None if none was."""
     pointer = _promotion_file(run)
     return runs_folder() / pointer.read_text().strip() if pointer.is_file() else None
+
+
+def pair_with_base(runs: Sequence[MeasuredRun], base: str, needs_base: bool) -> list[RunPair]:
+    """Pairs the runs with those of the folder `base`, or with the promoted ones if it is `promoted`.
+
+    Without pairs if none of the runs has a promoted one and none is needed.
+    """
+    if base != PROMOTED:
+        return pair_runs(read_runs(Path(base)), runs)
+    folders = [folder for run in runs if (folder := find_base(run))]
+    if folders or not needs_base:
+        return pair_runs([read_run(folder) for folder in folders], runs) if folders else []
+    names = ", ".join(f"{run.name} with {run.profile}" for run in runs)
+    raise InvalidRunError(f"no run is promoted for {names}; promote one with `rag promote RUN`, or pass --base RUN")
+
+
+def list_promoted(run: MeasuredRun) -> list[Path]:
+    """The folders of all runs of this profile and dataset that were promoted, in no order."""
+    folders = [file.parent for file in runs_folder().glob(f"*/{REPORT}")]
+    reports = {folder: json.loads((folder / REPORT).read_text(encoding="utf-8")) for folder in folders}
+    kind = (run.dataset, run.split, run.profile)
+    return [
+        folder for folder, report in reports.items() if (report["dataset"], report["split"], report["profile"]) == kind
+    ]
 
 
 def _copy_run(folder: Path, target: Path) -> None:
@@ -75,4 +103,4 @@ def _hash_files(folder: Path) -> str:
 
 
 def _promotion_file(run: MeasuredRun) -> Path:
-    return runs_folder() / "promoted" / quote(run.profile, safe="") / quote(run.name, safe="")
+    return runs_folder() / PROMOTED / quote(run.profile, safe="") / quote(run.name, safe="")

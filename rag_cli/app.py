@@ -17,6 +17,7 @@ from rag_cli.gate import gate
 from rag_cli.ingest import ingest
 from rag_cli.promote import promote
 from rag_cli.push import add_server_option
+from rag_cli.report import report
 from rag_cli.search import search
 from rag_cli.serve import serve
 from rag_cli.train_fusion import train_fusion
@@ -71,6 +72,7 @@ app.command()(evaluate)
 app.command()(compare)
 app.command()(gate)
 app.command()(promote)
+app.command()(report)
 app.command()(experiment)
 app.command()(train_fusion)
 app.add_typer(dataset.app, name="dataset")

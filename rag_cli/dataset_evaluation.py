@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rag_core.evaluation.answer_measures import MeasuredAnswer
     from rag_core.evaluation.answer_report import AnswerEvaluation
     from rag_core.evaluation.dataset import Dataset, Run
+    from rag_core.evaluation.finished_run import FinishedRun
     from rag_core.evaluation.report import Evaluation
     from rag_core.evaluation.stages import Trace
     from rag_core.ingestion.report import SyncReport
@@ -83,6 +84,16 @@ class DatasetResults:
         evaluation = self.answers
         answers = {"coverage": evaluation.coverage, "answers": answers_to_json(evaluation)} if evaluation else {}
         return {**self.description, **to_json(self.evaluation), **answers}
+
+    @property
+    def run(self) -> "FinishedRun":
+        from jobs.answer_files import answer_row
+        from jobs.evaluation_files import question_row
+        from rag_core.evaluation.finished_run import build_finished_run
+
+        questions = [question_row(judged) for judged in self.evaluation.questions]
+        answers = [answer_row(measured, str) for measured in self.answers.answers] if self.answers else []
+        return build_finished_run(self.report, questions, answers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +160,7 @@ class DatasetRun:
 
     def describe(self) -> dict[str, Any]:
         from jobs.machine import describe_machine
+        from jobs.provenance import describe_program
         from jobs.question_answers import describe_judge
         from rag_core.evaluation.fingerprints import hash_dataset, hash_grades
 
@@ -167,23 +179,27 @@ class DatasetRun:
                 **{task.name: task.description for task in self._list_score_tasks()},
             },
             "machine": describe_machine(),
+            **describe_program(),
             "k": self.choices.k,
             "callers": self.choices.callers,
             "own_documents": self.choices.own_documents,
         }
 
     def write(self, folder: Path, results: DatasetResults) -> None:
-        """Writes the files of the evaluation, and deletes those of the run that has not ended."""
+        """Writes the files of the evaluation and its report, and deletes those of the run that has not ended."""
         from jobs.answer_files import write_answers
         from jobs.evaluation_files import write_evaluation
         from jobs.journal import JOURNALS
+        from jobs.report_files import write_report
         from jobs.stored_dataset import document_id_from_uri
+        from rag_core.evaluation.gate import Gate
 
         write_evaluation(folder, results.evaluation, results.report)
         if results.answers:
             write_answers(folder, results.answers.answers, partial(document_id_from_uri, self.dataset))
             for journal in folder.glob(JOURNALS):
                 journal.unlink()
+        write_report(folder, base="", gate=Gate())
 
 
 def evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out: Path | None) -> DatasetResults:

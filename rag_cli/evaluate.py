@@ -14,6 +14,7 @@ from rag_cli.dataset_evaluation import Choices, DatasetResults, ModelEndpoint, e
 from rag_cli.ingest import RunnerOption
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.worst_questions_view import print_worst
 from rag_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def evaluate(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Write Parquet, TREC runs and JSON to this folder.", show_default=False),
+        typer.Option(metavar="FOLDER", help="Write a report and all values to this folder.", show_default=False),
     ] = None,
     retriever: Annotated[
         Path | None,
@@ -183,6 +184,7 @@ def _print_results(results: DatasetResults) -> None:
     _print_evaluation(results.evaluation, results.description)
     if results.answers:
         print_answers(results.answers)
+    print_worst(results.run)
 
 
 def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any]) -> None:

@@ -2,21 +2,13 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_rows
-from rag_core.errors import InvalidRunError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rag_core.evaluation.measured_run import MeasuredRun, RunPair
-
-PROMOTED = "promoted"
 
 
 @command
@@ -25,7 +17,7 @@ def gate(
     options: GlobalOptions,
     base: Annotated[
         str, typer.Option(metavar="RUN", help="The run that must not be lost against; `promoted`: the promoted one.")
-    ] = PROMOTED,
+    ] = "promoted",
     gate_file: Annotated[
         Path | None,
         typer.Option(
@@ -45,11 +37,12 @@ def gate(
     """
     from jobs.evaluation_runs import read_runs
     from jobs.gate_file import read_gate
+    from jobs.promotion import pair_with_base
     from rag_core.evaluation.gate import EXIT_CODES, Gate, check_run
 
     limits = read_gate(gate_file) if gate_file else Gate()
     runs = read_runs(run)
-    pairs = _pair_with_base(runs, base, needs_base=not limits.has_absolute_limits)
+    pairs = pair_with_base(runs, base, needs_base=not limits.has_absolute_limits)
     result = check_run(limits, runs, pairs)
     if options.json:
         print_json({"outcome": result.outcome, "compared": bool(pairs), "checks": [asdict(c) for c in result.checks]})
@@ -62,18 +55,3 @@ def gate(
             )
         stdout_console().print(f"\n{result.outcome.upper()}")
     raise typer.Exit(EXIT_CODES[result.outcome])
-
-
-def _pair_with_base(runs: "Sequence[MeasuredRun]", base: str, needs_base: bool) -> "list[RunPair]":
-    """Pairs the runs with those of `base`; without pairs if none of them has a promoted run and none is needed."""
-    from jobs.evaluation_runs import read_run, read_runs
-    from jobs.promotion import find_base
-    from rag_core.evaluation.measured_run import pair_runs
-
-    if base != PROMOTED:
-        return pair_runs(read_runs(Path(base)), runs)
-    folders = [folder for run in runs if (folder := find_base(run))]
-    if folders or not needs_base:
-        return pair_runs([read_run(folder) for folder in folders], runs) if folders else []
-    names = ", ".join(f"{run.name} with {run.profile}" for run in runs)
-    raise InvalidRunError(f"no run is promoted for {names}; promote one with `rag promote RUN`, or pass --base RUN")

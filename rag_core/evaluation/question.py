@@ -23,6 +23,11 @@ class Question:
     answerable: bool | None = None
     history: tuple[Message, ...] = ()
 
+    @property
+    def turn(self) -> int:
+        """The position among the questions of its conversation, from 1."""
+        return 1 + sum(message.role == "user" for message in self.history)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorpusDocument:

@@ -134,7 +134,11 @@ def test_answers_are_measured_by_the_profile_s_own_pipeline(rag: Any, dataset: P
     assert [row["question_id"] for row in rows] == [*(f"q {n}" for n in range(12)), "lacking", "none"]
     assert rows[0]["passages"][0]["document"].startswith("sluice/")
     assert not (tmp_path / "out" / "answers.partial.jsonl").exists()
+    assert (tmp_path / "out" / "report.md").read_text().startswith("# VALID: harbour with default\n")
+    assert "<h1>harbour with default</h1>" in (tmp_path / "out" / "report.html").read_text()
+    assert len((tmp_path / "out" / "per_question.jsonl").read_text().splitlines()) == 14
     printed = rag("evaluate", dataset, "--own-documents")
+    assert "worst questions" in printed
     assert "answers to 14 questions" in printed
     assert "citation_recall" in printed
 
