@@ -1,7 +1,7 @@
 """The evaluation of one dataset, with progress on the terminal: ingest, search, answer, measure, write."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from rag_core.evaluation.answer_report import AnswerEvaluation
     from rag_core.evaluation.dataset import Dataset, Run
     from rag_core.evaluation.report import Evaluation
-    from rag_core.evaluation.stages import Trace
+    from rag_core.evaluation.stages import JudgedQuestion, Trace
+    from rag_core.evaluation.waterfall import Waterfall
     from rag_core.ingestion.report import SyncReport
     from rag_core.storage.postgres import Postgres
 
@@ -64,15 +65,18 @@ class DatasetResults:
     description: Mapping[str, Any]
     evaluation: "Evaluation"
     answers: "AnswerEvaluation | None"
+    waterfall: "Waterfall"
 
     @property
     def report(self) -> dict[str, Any]:
         from rag_core.evaluation.answer_report import answers_to_json
         from rag_core.evaluation.report import to_json
+        from rag_core.evaluation.waterfall import waterfall_to_json
 
         evaluation = self.answers
         answers = {"coverage": evaluation.coverage, "answers": answers_to_json(evaluation)} if evaluation else {}
-        return {**self.description, **to_json(self.evaluation), **answers}
+        waterfall = waterfall_to_json(self.waterfall)
+        return {**self.description, **to_json(self.evaluation), **answers, "waterfall": waterfall}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +131,19 @@ class DatasetRun:
         with self.console.status("scoring with ragas"):
             return evaluate_answers(score_answers(endpoint, evaluation.answers))
 
+    def analyze_failures(self, judged: "Sequence[JudgedQuestion]", answers: "AnswerEvaluation | None") -> "Waterfall":
+        from jobs.failure_analysis import FailureAnalysis
+
+        analysis = FailureAnalysis(
+            dataset=self.dataset,
+            settings=self.settings,
+            collection=self.collection,
+            postgres=self.postgres,
+            own_documents=self.choices.own_documents,
+        )
+        with self.console.status("analyzing failures"):
+            return analysis.run(judged, answers.answers if answers else (), self.choices.runner, self.choices.callers)
+
     def describe(self) -> dict[str, Any]:
         from jobs.machine import describe_machine
         from jobs.question_answers import describe_judge
@@ -158,9 +175,10 @@ class DatasetRun:
         from jobs.evaluation_files import write_evaluation
         from jobs.stored_dataset import document_id_from_uri
 
-        write_evaluation(folder, results.evaluation, results.report)
+        failures = results.waterfall.labels
+        write_evaluation(folder, results.evaluation, results.report, failures)
         if results.answers:
-            write_answers(folder, results.answers.answers, partial(document_id_from_uri, self.dataset))
+            write_answers(folder, results.answers.answers, partial(document_id_from_uri, self.dataset), failures)
             (folder / FILE_NAME).unlink(missing_ok=True)
 
 
@@ -194,7 +212,8 @@ def evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out
         traces = run.search()
         rate = len(traces) / (time.perf_counter() - asked_at)
         answers = run.answer() if choices.answers else None
-    judged = judge_traces(dataset, collection, traces, postgres, settings.tenant)
+        judged = judge_traces(dataset, collection, traces, postgres, settings.tenant)
+        waterfall = run.analyze_failures(judged, answers)
     description = {
         **run.describe(),
         "notices": [*notices, *_ingest_notices(report), *run_notices, *_missing_notices(dataset)],
@@ -202,7 +221,12 @@ def evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out
         "questions_per_second": round(rate, 3),
         "seconds": round(time.perf_counter() - started, 3),
     }
-    results = DatasetResults(description=description, evaluation=build_evaluation(judged, other_run), answers=answers)
+    results = DatasetResults(
+        description=description,
+        evaluation=build_evaluation(judged, other_run),
+        answers=answers,
+        waterfall=waterfall,
+    )
     if out:
         run.write(out, results)
     return results

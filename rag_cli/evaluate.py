@@ -13,6 +13,7 @@ from rag_cli.dataset_evaluation import Choices, DatasetResults, evaluate_dataset
 from rag_cli.ingest import RunnerOption
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.waterfall_view import print_waterfall
 from rag_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -156,6 +157,7 @@ def _print_results(results: DatasetResults) -> None:
     _print_evaluation(results.evaluation, results.description)
     if results.answers:
         print_answers(results.answers)
+    print_waterfall(results.waterfall)
 
 
 def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any]) -> None:

@@ -38,7 +38,7 @@ class PassageText:
 class AnswerTrace:
     """An answer, or the error that its question failed with.
 
-    `judge_skipped` and `judge_error` are the reasons why there is no verdict.
+    `judge_skipped` and `judge_error` are the reasons why there is no verdict. `searched` is the text that was searched.
     """
 
     question: str
@@ -54,6 +54,7 @@ class AnswerTrace:
     score: float = 0.0
     judge_skipped: str = ""
     judge_error: str = ""
+    searched: str = ""
 
     @property
     def is_refusal(self) -> bool:
@@ -88,4 +89,5 @@ def trace_reply(question: str, reply: Reply) -> AnswerTrace:
         score=answer.verdict.score,
         judge_skipped=next((report.skipped for report in judging if report.skipped), ""),
         judge_error=next((report.error for report in judging if report.error), ""),
+        searched=reply.standalone,
     )
