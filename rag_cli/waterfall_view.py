@@ -16,8 +16,7 @@ def print_waterfall(waterfall: "Waterfall") -> None:
     """Prints a bar for each label, and the share of its questions; nothing if no question failed."""
     if not waterfall.failed:
         return
-    title = f"{len(waterfall.failed)} of {waterfall.questions} questions failed; their answers were lost at:"
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, show_header=False)
+    table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(justify="right")
     table.add_column(justify="right")
@@ -26,4 +25,6 @@ def print_waterfall(waterfall: "Waterfall") -> None:
     for label, count in waterfall.counts.items():
         bar = "█" * max(1, round(BAR_WIDTH * count / most))
         table.add_row(label, str(count), f"{count / waterfall.questions:.1%}", bar)
-    stdout_console().print(table)
+    console = stdout_console()
+    console.print(f"{len(waterfall.failed)} of {waterfall.questions} questions failed; their answers were lost at:")
+    console.print(table)
