@@ -43,22 +43,23 @@ from rag_core.answering.pipeline import QueryPipeline
 from rag_core.config import Settings
 from rag_core.evaluation.answer_measures import measure_answer
 from rag_core.evaluation.answers import share_estimate
-from rag_core.evaluation.dataset import Dataset, file_name, read_corpus, read_dataset
+from rag_core.evaluation.dataset import Dataset, file_name, read_corpus, read_dataset, write_documents
 from rag_core.evaluation.failures import LABELS
 from rag_core.evaluation.gold import find_answer_spans
-from rag_core.evaluation.question import CorpusDocument, Question
+from rag_core.evaluation.question import Question
 from rag_core.evaluation.waterfall import build_waterfall
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.protocols import Answerer, Generator, Judge, Retriever
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.reranked import Reranked
-from rag_core.settings import load_settings
+from rag_core.settings import load_settings, replace_sections
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.postgres import Postgres
-from rag_core.types import Document, GivenChunk
+from rag_core.wiring.ingestion import build_inline_runner, build_sync
 from rag_core.wiring.judging import build_local_judge
 from rag_core.wiring.pipeline import build_packer
 
+CORPUS, WORDS, CHUNKER = "corpus", "words.json", "benchmarks.planted_parts:CuttingChunker"
 WHOLE, CUT = "whole", "cut"
 """The collections with whole documents, and with documents whose answers are cut."""
 
@@ -172,18 +173,27 @@ class Bench:
     settings: Settings
     postgres: Postgres
 
+    folder: Path
+
     def ingest(self) -> None:
         """Stores the corpus twice: whole, and with a gap in each answer."""
         corpus = list(read_corpus(self.dataset.corpus))
         texts = {document.id: document.text for document in corpus}
-        spans = [find_answer_spans(question, texts) for question in self.dataset.asked]
-        words: dict[str, set[str]] = {}
-        for span in (span for by_document in spans for span in by_document.values()):
-            words.setdefault(span.document, set()).add(texts[span.document][span.start : span.end])
-        with KnowledgeBase(self.settings) as knowledge:
-            knowledge.add(map(build_document, corpus), WHOLE)
-            cut = [cut_words(build_document(document), words.get(document.id, set())) for document in corpus]
-            knowledge.add(cut, CUT)
+        words: dict[str, list[str]] = {}
+        for question in self.dataset.asked:
+            for id, span in find_answer_spans(question, texts).items():
+                words.setdefault(self.uri(id), []).append(texts[id][span.start : span.end])
+        write_documents(corpus, self.folder / CORPUS)
+        (self.folder / WORDS).write_text(json.dumps(words))
+        cutting = {"type": "python", "object": CHUNKER, "arguments": {"path": str(self.folder / WORDS)}}
+        cut_settings = replace_sections(self.settings, {"chunking": cutting}, "the fault")
+        for collection, settings in ((WHOLE, self.settings), (CUT, cut_settings)):
+            _progress(f"{collection}: {len(corpus)} documents")
+            job = build_sync(settings, self.postgres, [str(self.folder / CORPUS)], collection)
+            job.run(build_inline_runner(settings))
+
+    def uri(self, id: str) -> str:
+        return (self.folder / CORPUS / file_name(id)).as_uri()
 
     def run(self, fault: Fault, questions: Sequence[Question]) -> dict[str, str]:
         """The labels of the questions that fail; empty for those that succeed."""
@@ -207,32 +217,8 @@ class Bench:
         relevant = {id for question in questions for id in question.grades}
         with self.postgres.connect() as connection:
             catalog = Catalog(connection, self.settings.tenant)
-            ids = [catalog.document(WHOLE, build_uri(id))["id"] for id in relevant]
+            ids = [catalog.document(WHOLE, self.uri(id))["id"] for id in relevant]
             catalog.drop_documents(WHOLE, ids)
-
-
-def build_uri(id: str) -> str:
-    return f"file:///planted/{file_name(id)}"
-
-
-def build_document(document: CorpusDocument) -> Document:
-    return Document(uri=build_uri(document.id), text=document.text, title=document.title)
-
-
-def cut_words(document: Document, words: set[str]) -> Document:
-    """The document with chunks that lack the second half of each occurrence of the words."""
-    gaps = sorted(
-        (start + len(text) // 2, start + len(text))
-        for text in words
-        for start in range(len(document.text))
-        if document.text.startswith(text, start)
-    )
-    chunks, start = [], 0
-    for gap_start, gap_end in [*gaps, (len(document.text), len(document.text))]:
-        if document.text[start:gap_start].strip():
-            chunks.append(GivenChunk(start=start, end=gap_start))
-        start = max(start, gap_end)
-    return replace(document, given=tuple(chunks))
 
 
 @dataclass(frozen=True)
@@ -267,7 +253,7 @@ def main() -> None:
     questions = [dataset.asked[index] for index in sorted(order.tolist())]
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         settings = load_settings(None, "default", [*SETTINGS, f"store.url={dsn}"], environment={})
-        bench = Bench(replace(dataset, asked=tuple(questions)), settings, Postgres.open(dsn))
+        bench = Bench(replace(dataset, asked=tuple(questions)), settings, Postgres.open(dsn), scratch)
         bench.ingest()
         rows = list(measure(bench, questions))
     if arguments.json:

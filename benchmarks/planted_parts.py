@@ -1,8 +1,10 @@
 """Parts of a pipeline that lose answers on purpose, each in one way. `benchmarks.planted_faults` plants them."""
 
+import json
 import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -12,11 +14,36 @@ from rag_core.protocols import Answerer, Generator, Leg, Ranking, Reranker
 from rag_core.retrieval.fusion import Candidates
 from rag_core.retrieval.hybrid import Fusion
 from rag_core.text.sentences import sentence_spans
-from rag_core.types import Answer, Claim, Passage, Prompt, Query, Reply, Verdict
+from rag_core.types import Answer, Chunk, Claim, Document, Passage, Prompt, Query, Reply, Verdict, chunk_id
 
 RUINED_QUESTION = "and what about that one?"
 INVENTION = "According to an unpublished survey, seventeen purple zeppelins landed quietly near Zanzibar"
 _MARKER = re.compile(r"\[\d+\]")
+
+
+class CuttingChunker:
+    """A chunker that cuts each answer in half, and loses the second half. `path` is of the words to cut, by uri."""
+
+    def __init__(self, path: str) -> None:
+        self._words: Mapping[str, Sequence[str]] = json.loads(Path(path).read_text(encoding="utf-8"))
+
+    def split(self, document_id: UUID, document: Document) -> tuple[Chunk, ...]:
+        text = document.text
+        gaps = sorted(
+            (match.start() + len(words) // 2, match.end())
+            for words in self._words.get(document.uri, ())
+            for match in re.finditer(re.escape(words), text)
+        )
+        chunks: list[Chunk] = []
+        start = 0
+        for gap_start, gap_end in [*gaps, (len(text), len(text))]:
+            if part := text[start:gap_start].strip():
+                id, ordinal = chunk_id(document_id, part, len(chunks)), len(chunks)
+                start += text[start:gap_start].index(part)
+                end = start + len(part)
+                chunks.append(Chunk(id=id, document_id=document_id, ordinal=ordinal, text=part, start=start, end=end))
+            start = max(start, gap_end)
+        return tuple(chunks)
 
 
 @dataclass(frozen=True)
