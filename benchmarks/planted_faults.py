@@ -25,6 +25,7 @@ from benchmarks.planted_parts import (
     DenyingJudge,
     FlippedFusion,
     GarbageModel,
+    HalfLeg,
     InventingGenerator,
     LastPassageGenerator,
     MisquotingGenerator,
@@ -49,7 +50,7 @@ from rag_core.evaluation.gold import find_answer_spans
 from rag_core.evaluation.question import Question
 from rag_core.evaluation.waterfall import build_waterfall
 from rag_core.knowledge_base import KnowledgeBase
-from rag_core.protocols import Answerer, Generator, Judge, Retriever
+from rag_core.protocols import Answerer, Generator, Judge, Leg, Retriever
 from rag_core.retrieval.hybrid import Hybrid
 from rag_core.retrieval.reranked import Reranked
 from rag_core.settings import load_settings, replace_sections
@@ -108,9 +109,9 @@ class PlantedKnowledge(KnowledgeBase):
         return self._fault.plant_pipeline(with_judge(judge, super()._pipeline))
 
 
-def cap_pool(retriever: Retriever) -> Retriever:
+def change_legs(change: Callable[[Leg], Leg], retriever: Retriever) -> Retriever:
     return change_hybrid(
-        retriever, lambda hybrid: replace(hybrid, legs={name: CappedLeg(leg, 1) for name, leg in hybrid.legs.items()})
+        retriever, lambda hybrid: replace(hybrid, legs={name: change(leg) for name, leg in hybrid.legs.items()})
     )
 
 
@@ -152,7 +153,8 @@ GARBAGE_JUDGE = LlmJudge(GarbageModel(), Thresholds(supported=0.5, partial=0.3),
 FAULTS = [
     Fault("answer cut by the chunker", "span_lost", collection=CUT),
     Fault("question rewritten to another", "rewrite_error", plant_pipeline=RuinousAnswerer),
-    Fault("pool capped at one chunk a leg", "pool_miss", cap_pool),
+    Fault("pool capped at one chunk a leg", "pool_miss", partial(change_legs, partial(CappedLeg, most=1))),
+    Fault("legs lack half of the chunks", "pool_miss", partial(change_legs, HalfLeg)),
     Fault("fusion flipped", "fusion_loss", flip_fusion),
     Fault("reranker reversed", "rerank_loss", reverse_reranker),
     Fault("prompt of 64 tokens", "budget_cut", plant_pipeline=shrink_budget),

@@ -61,6 +61,19 @@ class CappedLeg:
 
 
 @dataclass(frozen=True)
+class HalfLeg:
+    """A leg whose index lacks every other chunk."""
+
+    leg: Leg
+
+    async def rank(self, query: Query, k: int) -> Ranking:
+        return [(id, score) for id, score in await self.leg.rank(query, 2 * k) if id.int % 2][:k]
+
+    async def score(self, query: Query, chunk_ids: Sequence[UUID]) -> list[float]:
+        return await self.leg.score(query, chunk_ids)
+
+
+@dataclass(frozen=True)
 class FlippedFusion:
     """A fusion whose worst chunk comes first."""
 
@@ -96,7 +109,8 @@ class InventingGenerator:
 
 class RefusingGenerator:
     async def stream(self, prompt: Prompt) -> AsyncGenerator[str, None]:  # noqa: ARG002
-        for piece in ():
+        pieces: tuple[str, ...] = ()
+        for piece in pieces:
             yield piece
 
 
