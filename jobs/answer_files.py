@@ -1,6 +1,6 @@
 """The file of an evaluation's answers, for other programs and for inspection."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +40,19 @@ ANSWERS = pa.schema(
         ("prompt_tokens", pa.int64()),
         ("completion_tokens", pa.int64()),
         ("turn", pa.int64()),
+        ("failure", pa.string()),  # the label of the failure waterfall
     ]
 )
 
 
-def write_answers(folder: Path, answers: Sequence[MeasuredAnswer], document_id: Callable[[str], str]) -> None:
-    """Writes answers.parquet. `document_id` returns the dataset's id of a uri."""
-    rows = [answer_row(answer, document_id) for answer in answers]
+def write_answers(
+    folder: Path,
+    answers: Sequence[MeasuredAnswer],
+    document_id: Callable[[str], str],
+    failures: Mapping[str, str],
+) -> None:
+    """Writes answers.parquet. `document_id` returns the dataset's id of a uri; `failures` holds labels by question."""
+    rows = [{**answer_row(answer, document_id), "failure": failures.get(answer.question.id)} for answer in answers]
     pq.write_table(pa.Table.from_pylist(rows, ANSWERS), folder / "answers.parquet")
 
 

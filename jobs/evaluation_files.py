@@ -37,6 +37,7 @@ QUESTIONS = pa.schema(
         ("stages", pa.list_(STAGE)),
         ("timings", pa.list_(TIMING)),
         ("turn", pa.int64()),
+        ("failure", pa.string()),  # the label of the failure waterfall
     ]
 )
 
@@ -54,14 +55,16 @@ def make_folder(folder: Path) -> None:
         raise UsageError(f"--out must be a folder that can be written to, got {folder}: {error.strerror}") from None
 
 
-def write_evaluation(folder: Path, evaluation: Evaluation, description: Mapping[str, Any]) -> None:
+def write_evaluation(
+    folder: Path, evaluation: Evaluation, description: Mapping[str, Any], failures: Mapping[str, str]
+) -> None:
     """Writes report.json, questions.parquet, qrels.trec, and a TREC run of every stage, to a folder of `make_folder`.
 
-    `description` becomes part of the report.
+    `description` becomes part of the report. `failures` holds the labels of failed questions.
     """
     report = {**description, **to_json(evaluation)}
     (folder / "report.json").write_text(json.dumps(report, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    rows = [question_row(judged) for judged in evaluation.questions]
+    rows = [{**question_row(judged), "failure": failures.get(judged.question.id)} for judged in evaluation.questions]
     pq.write_table(pa.Table.from_pylist(rows, QUESTIONS), folder / "questions.parquet")
     write_qrels(folder / "qrels.trec", {judged.question.id: judged.question.grades for judged in evaluation.questions})
     for stage in (summary.stage for summary in evaluation.stages if summary.measures):

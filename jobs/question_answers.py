@@ -46,14 +46,18 @@ class AnswerTask:
         knowledge.load(answering=True)
 
     def run(self, knowledge: KnowledgeBase, question: Question) -> AnswerTrace:
-        started, uris = time.perf_counter(), self.uris.get(question.id)
-        filters = {"type": "in", "key": "uri", "value": list(uris)} if uris else None
+        started, filters = time.perf_counter(), filter_documents(self.uris.get(question.id, ()))
         try:
             reply = knowledge.ask(question.text, self.collection, filters, history=question.history)
         except RagError as error:
             seconds = time.perf_counter() - started
             return AnswerTrace(question=question.id, seconds=seconds, error=describe_error(error))
         return trace_reply(question.id, reply)
+
+
+def filter_documents(uris: Sequence[str]) -> dict[str, Any] | None:
+    """The filter that only these documents pass; None, which all pass, for no uris."""
+    return {"type": "in", "key": "uri", "value": list(uris)} if uris else None
 
 
 def answer_questions(

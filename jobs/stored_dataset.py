@@ -27,12 +27,17 @@ def document_id_from_uri(dataset: Dataset, uri: str) -> str:
     return (id_from_stem if dataset.corpus.is_dir() else id_from_file_name)(path_from_uri(uri))
 
 
-def list_graded_uris(dataset: Dataset, collection: str, postgres: Postgres, tenant: str) -> dict[str, list[str]]:
-    """The uris of the graded documents, relevant or not, of every question that is asked."""
+def list_uris(dataset: Dataset, collection: str, postgres: Postgres, tenant: str) -> dict[str, str]:
+    """The uris of all documents that the store knows, including those that it could not ingest."""
     with postgres.connect() as connection:
         catalog = Catalog(connection, tenant)
         (source,) = catalog.sources(collection)
-        uris = {document_id_from_uri(dataset, uri): uri for uri in catalog.manifest_by_uri(collection, source.uri)}
+        return {document_id_from_uri(dataset, uri): uri for uri in catalog.manifest_by_uri(collection, source.uri)}
+
+
+def list_graded_uris(dataset: Dataset, collection: str, postgres: Postgres, tenant: str) -> dict[str, list[str]]:
+    """The uris of the graded documents, relevant or not, of every question that is asked."""
+    uris = list_uris(dataset, collection, postgres, tenant)
     return {question.id: [uris[id] for id in question.grades if id in uris] for question in dataset.asked}
 
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from rag_core.evaluation.dataset import Dataset, Run
     from rag_core.evaluation.finished_run import FinishedRun
     from rag_core.evaluation.report import Evaluation
-    from rag_core.evaluation.stages import Trace
+    from rag_core.evaluation.stages import JudgedQuestion, Trace
+    from rag_core.evaluation.waterfall import Waterfall
     from rag_core.ingestion.report import SyncReport
     from rag_core.storage.postgres import Postgres
 
@@ -75,15 +76,18 @@ class DatasetResults:
     description: Mapping[str, Any]
     evaluation: "Evaluation"
     answers: "AnswerEvaluation | None"
+    waterfall: "Waterfall"
 
     @property
     def report(self) -> dict[str, Any]:
         from rag_core.evaluation.answer_report import answers_to_json
         from rag_core.evaluation.report import to_json
+        from rag_core.evaluation.waterfall import waterfall_to_json
 
         evaluation = self.answers
         answers = {"coverage": evaluation.coverage, "answers": answers_to_json(evaluation)} if evaluation else {}
-        return {**self.description, **to_json(self.evaluation), **answers}
+        waterfall = waterfall_to_json(self.waterfall)
+        return {**self.description, **to_json(self.evaluation), **answers, "waterfall": waterfall}
 
     @property
     def run(self) -> "FinishedRun":
@@ -158,6 +162,19 @@ class DatasetRun:
         tasks: list[ScoreTask] = [RubricTask(url=judge.url, model=judge.model)] if judge else []
         return [*tasks, *([RagasTask(url=ragas.url, model=ragas.model, load_embedder=load)] if ragas else [])]
 
+    def analyze_failures(self, judged: "Sequence[JudgedQuestion]", answers: "AnswerEvaluation | None") -> "Waterfall":
+        from jobs.failure_analysis import FailureAnalysis
+
+        analysis = FailureAnalysis(
+            dataset=self.dataset,
+            settings=self.settings,
+            collection=self.collection,
+            postgres=self.postgres,
+            own_documents=self.choices.own_documents,
+        )
+        with self.console.status("analyzing failures"):
+            return analysis.run(judged, answers.answers if answers else (), self.choices.runner, self.choices.callers)
+
     def describe(self) -> dict[str, Any]:
         from jobs.machine import describe_machine
         from jobs.provenance import describe_program
@@ -194,9 +211,10 @@ class DatasetRun:
         from jobs.stored_dataset import document_id_from_uri
         from rag_core.evaluation.gate import Gate
 
-        write_evaluation(folder, results.evaluation, results.report)
+        failures = results.waterfall.labels
+        write_evaluation(folder, results.evaluation, results.report, failures)
         if results.answers:
-            write_answers(folder, results.answers.answers, partial(document_id_from_uri, self.dataset))
+            write_answers(folder, results.answers.answers, partial(document_id_from_uri, self.dataset), failures)
             for journal in folder.glob(JOURNALS):
                 journal.unlink()
         write_report(folder, base="", gate=Gate())
@@ -232,7 +250,8 @@ def evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out
         traces = run.search()
         rate = len(traces) / (time.perf_counter() - asked_at)
         answers = run.answer() if choices.answers else None
-    judged = judge_traces(dataset, collection, traces, postgres, settings.tenant)
+        judged = judge_traces(dataset, collection, traces, postgres, settings.tenant)
+        waterfall = run.analyze_failures(judged, answers)
     description = {
         **run.describe(),
         "notices": [*notices, *_ingest_notices(report), *run_notices, *_missing_notices(dataset)],
@@ -240,7 +259,12 @@ def evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out
         "questions_per_second": round(rate, 3),
         "seconds": round(time.perf_counter() - started, 3),
     }
-    results = DatasetResults(description=description, evaluation=build_evaluation(judged, other_run), answers=answers)
+    results = DatasetResults(
+        description=description,
+        evaluation=build_evaluation(judged, other_run),
+        answers=answers,
+        waterfall=waterfall,
+    )
     if out:
         run.write(out, results)
     return results

@@ -14,6 +14,7 @@ from rag_cli.dataset_evaluation import Choices, DatasetResults, ModelEndpoint, e
 from rag_cli.ingest import RunnerOption
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.waterfall_view import print_waterfall
 from rag_cli.worst_questions_view import print_worst
 from rag_core.errors import UsageError
 
@@ -184,6 +185,7 @@ def _print_results(results: DatasetResults) -> None:
     _print_evaluation(results.evaluation, results.description)
     if results.answers:
         print_answers(results.answers)
+    print_waterfall(results.waterfall)
     print_worst(results.run)
 
 

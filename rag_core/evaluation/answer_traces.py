@@ -39,7 +39,7 @@ class AnswerTrace:
     """An answer, or the error that its question failed with.
 
     `judge_skipped` and `judge_error` are the reasons why there is no verdict. `calls` counts the generator's calls of a
-    language model that reported their tokens.
+    language model that reported their tokens. `searched` is the text that was searched.
     """
 
     question: str
@@ -58,6 +58,7 @@ class AnswerTrace:
     calls: int = 0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    searched: str = ""
 
     @property
     def is_refusal(self) -> bool:
@@ -96,4 +97,5 @@ def trace_reply(question: str, reply: Reply) -> AnswerTrace:
         calls=len(calls),
         prompt_tokens=sum(int(figures["prompt_tokens"]) for figures in calls),
         completion_tokens=sum(int(figures.get("completion_tokens", 0)) for figures in calls),
+        searched=reply.standalone,
     )

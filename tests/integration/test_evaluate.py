@@ -143,6 +143,33 @@ def test_answers_are_measured_by_the_profile_s_own_pipeline(rag: Any, dataset: P
     assert "citation_recall" in printed
 
 
+def test_each_failed_question_has_a_label_in_the_report_in_the_files_and_in_the_table(
+    rag: Any, dataset: Path, tmp_path: Path
+) -> None:
+    add_references(dataset)
+    out = tmp_path / "out"
+    told = json.loads(rag("evaluate", dataset, "--answers", "--json", "--out", out, "--set", "packing.passages=1"))
+    waterfall = told["waterfall"]
+    assert waterfall["questions"] == 14
+    assert waterfall["failed"] == sum(waterfall["labels"].values())
+    assert waterfall["labels"]["not_indexed"] == 1
+    examples = {example["question"]: example for example in waterfall["examples"]}
+    assert (examples["lacking"]["label"], examples["lacking"]["passages"]) == ("not_indexed", False)
+    labels = {row["question_id"]: row["failure"] for row in pq.read_table(out / "answers.parquet").to_pylist()}
+    assert sum(label is not None for label in labels.values()) == waterfall["failed"]
+    for row in pq.read_table(out / "questions.parquet").to_pylist():
+        assert row["failure"] == labels[row["question_id"]]
+    printed = rag("evaluate", dataset, "--retriever", write_yaml(tmp_path, "retrieval: {type: bm25}"))
+    assert "1 of 13 questions failed; their answers were lost at:" in printed
+    assert [line.split()[:3] for line in printed.splitlines() if "█" in line] == [["not_indexed", "1", "7.7%"]]
+
+
+def write_yaml(folder: Path, text: str) -> Path:
+    path = folder / "retriever.yaml"
+    path.write_text(text)
+    return path
+
+
 def test_a_run_whose_measures_cover_too_little_is_invalid(rag: Any, dataset: Path, monkeypatch: Any) -> None:
     add_references(dataset)
     ask = KnowledgeBase.ask

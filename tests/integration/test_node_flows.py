@@ -1,7 +1,7 @@
 """The flows of the requirements, as far as the nodes that exist can be composed to them.
 
-Missing are the steps of other nodes: rewriting, topic shift, coreference, classification, episodic memory, the planning
-of hops, and categories of failures.
+Missing are the steps of other nodes: rewriting, topic shift, coreference, classification, episodic memory, and the
+planning of hops.
 """
 
 import asyncio
@@ -119,6 +119,13 @@ def test_flow_5_evaluates_retrieval_and_answers_on_a_dataset(tmp_path: Path) -> 
     assert 0 < quality["completeness"] < 1
     verdict = run("LLMJudge", judged, llm_config=LLMConfig())["verdict"]
     assert [claim["grade"] for claim in verdict["claims"]] == ["supported"]
+    lost = {**results, "q1": results["q2"][:1]}
+    responses = {"q2": {**judged, "verdict": verdict}}
+    analysis = run("FailureAnalysis", {"queries": dataset["queries"], "results": lost, "responses": responses})
+    assert analysis["categories"] == {"pool_miss": 1}
+    assert analysis["failures"] == [
+        {"query_id": "q1", "label": "pool_miss", "detail": "the results do not contain it"},
+    ]
 
 
 def test_a_document_that_cannot_be_indexed_is_a_failure_and_the_others_are_stored() -> None:

@@ -152,6 +152,7 @@ TABLE: Mapping[str, tuple[str, Mapping[str, Any], set[str], set[str]]] = {
         {"query", "response", "context", "references"},
         {"answer_quality"},
     ),
+    "FailureAnalysis": ("failure_analysis", {}, {"queries", "results_by_query"}, {"failures", "categories"}),
     "AnalyticsExport": ("analytics_export", {"path": REQUIRED}, {"evaluations", "metrics"}, {"path"}),
     "TurnAnnotation": (
         "turn_annotation",
@@ -179,7 +180,6 @@ MISSING = {
     "MultiHopPlanner": "retrieval/multihop.py",
     "PolicyCompliance": "answering/guarded.py",
     "MemoryPrivacy": "conversation/privacy.py",
-    "FailureAnalysis": "evaluation/failures.py",
     "DataAugmentation": "evaluation/augmentation.py",
 }
 

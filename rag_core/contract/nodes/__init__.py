@@ -18,6 +18,7 @@ from rag_core.contract.nodes.conversation_state import ConversationStateConfig, 
 from rag_core.contract.nodes.dataset import DatasetConfig, DatasetNode
 from rag_core.contract.nodes.document_loader import DocumentLoaderConfig, DocumentLoaderNode
 from rag_core.contract.nodes.embedding_indexer import EmbeddingIndexerConfig, EmbeddingIndexerNode
+from rag_core.contract.nodes.failure_analysis import FailureAnalysisConfig, FailureAnalysisNode
 from rag_core.contract.nodes.feedback_ingestion import FeedbackIngestionConfig, FeedbackIngestionNode
 from rag_core.contract.nodes.grounded_generator import GroundedGeneratorConfig, GroundedGeneratorNode
 from rag_core.contract.nodes.hallucination_guard import HallucinationGuardConfig, HallucinationGuardNode
@@ -61,6 +62,8 @@ __all__ = [
     "DocumentLoaderNode",
     "EmbeddingIndexerConfig",
     "EmbeddingIndexerNode",
+    "FailureAnalysisConfig",
+    "FailureAnalysisNode",
     "FeedbackIngestionConfig",
     "FeedbackIngestionNode",
     "GroundedGeneratorConfig",

@@ -42,14 +42,19 @@ class RetrievalEvaluationNode:
         return {"evaluations": evaluations, "metrics": _average([evaluation["metrics"] for evaluation in evaluations])}
 
     def _measure(self, results: Sequence[Mapping[str, Any]], grades: Mapping[str, int]) -> dict[str, Any]:
-        ids = ((str(result["id"]), str((result.get("metadata") or {}).get("source", ""))) for result in results)
-        ranking = unique_ids(id if id in grades else source or id for id, source in ids)
+        ranking = rank_results(results, grades)
         return {
             "recall_at_k": {str(k): recall(ranking, grades, k) for k in self.config.recall_at_k},
             "mrr": reciprocal_rank(ranking, grades),
             "ndcg": ndcg(ranking, grades, self.config.ndcg_at),
             "map": average_precision(ranking, grades),
         }
+
+
+def rank_results(results: Sequence[Mapping[str, Any]], grades: Mapping[str, int]) -> list[str]:
+    """The ids that count for the results: their own if they are graded, else those of their sources."""
+    ids = ((str(result["id"]), str((result.get("metadata") or {}).get("source", ""))) for result in results)
+    return unique_ids(id if id in grades else source or id for id, source in ids)
 
 
 def _average(metrics: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -121,9 +121,15 @@ def test_own_documents_are_a_filter(knowledge: ScriptedKnowledge) -> None:
 def test_the_file_has_a_row_per_question_with_measures_or_reasons(knowledge: ScriptedKnowledge, tmp_path: Path) -> None:
     knowledge.errors = {"Question 1?": RagError("no model")}
     traces = answer_all(None)
-    write_answers(tmp_path, [measure_answer(question, traces[question.id]) for question in QUESTIONS[:2]], str)
+    write_answers(
+        tmp_path,
+        [measure_answer(question, traces[question.id]) for question in QUESTIONS[:2]],
+        str,
+        {"q1": "pool_miss"},
+    )
     first, second = pq.read_table(tmp_path / "answers.parquet").to_pylist()
     assert (first["question_id"], first["answer"], first["references"]) == ("q0", "No idea.", ["no idea"])
     assert dict(first["measures"])["exact_match"] == 1.0
     assert dict(second["failures"])["exact_match"] == "RagError: no model"
     assert second["measures"] == []
+    assert [first["failure"], second["failure"]] == [None, "pool_miss"]

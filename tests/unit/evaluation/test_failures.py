@@ -1,0 +1,145 @@
+"""The label of a failed question, from what is known about it."""
+
+from typing import Any
+
+import pytest
+
+from rag_core.evaluation.answer_measures import measure_answer
+from rag_core.evaluation.answer_traces import AnswerTrace, PassageText, StatedSentence
+from rag_core.evaluation.failures import LABELS, label_failure
+from rag_core.evaluation.gold import find_answer_spans, has_gold_passage
+from rag_core.evaluation.gold_search import GoldSearch
+from rag_core.evaluation.outcomes import Outcome
+from rag_core.evaluation.question import Question
+from rag_core.evaluation.spans import Span
+from rag_core.evaluation.waterfall import build_waterfall, waterfall_to_json
+from rag_core.retrieval.why import Verdict
+
+QUESTION = Question(
+    id="q1", text="When do the gates open?", grades={"gates": 1}, references=("at nine",), answerable=True
+)
+UNANSWERABLE = Question(id="q2", text="Who built them?", grades={}, answerable=False)
+PASSAGE = PassageText(uri="gates", text="The gates open at nine. The crane is red.")
+
+
+def answered(text: str = "The gates open at nine.", question: Question = QUESTION, **trace: Any) -> AnswerTrace:
+    sentences = (StatedSentence(text=text, quotes=(text,)),)
+    values = {"answer": text, "sentences": sentences, "passages": (PASSAGE,), "grade": "supported", **trace}
+    return AnswerTrace(question=question.id, seconds=0.1, **values)
+
+
+def outcome(
+    trace: AnswerTrace, question: Question = QUESTION, reached: bool | None = True, cites_relevant: bool = True
+) -> Outcome:
+    answer = measure_answer(question, trace)
+    return Outcome(question=question, reached=reached, answer=answer, cites_relevant=cites_relevant)
+
+
+def lost(step: str, **changes: Any) -> GoldSearch:
+    return GoldSearch(question="q1", loss=Verdict(step=step, reason="the reason"), **changes)
+
+
+WRONG = answered("The crane is red.")
+REFUSED = answered("", finish="abstained", sentences=(), grade="unchecked", judge_skipped="there is no answer")
+SEARCHED = Outcome(question=QUESTION, reached=False)
+UNREACHED = outcome(WRONG, reached=False)
+
+
+def test_a_right_answer_from_a_relevant_passage_is_no_failure() -> None:
+    assert not outcome(answered()).is_failure
+    assert not Outcome(question=QUESTION, reached=True).is_failure
+    assert not outcome(answered(), reached=False, cites_relevant=False).is_failure
+
+
+@pytest.mark.parametrize("failed", [SEARCHED, UNREACHED])
+@pytest.mark.parametrize(
+    ("search", "label"),
+    [
+        (None, "not_indexed"),
+        (lost("deleted"), "not_indexed"),
+        (lost("ingestion"), "not_indexed"),
+        (lost("span"), "span_lost"),
+        (lost("depth", raw_rank=3), "rewrite_error"),
+        (lost("leg"), "pool_miss"),
+        (lost("depth"), "pool_miss"),
+        (lost("k", part="pool"), "pool_miss"),
+        (lost("k", part="fusion"), "fusion_loss"),
+        (lost("rerank_depth", part="fusion"), "fusion_loss"),
+        (lost("rerank", part="rerank"), "rerank_loss"),
+        (lost("max_chunks_per_document", part="rerank"), "rerank_loss"),
+    ],
+)
+def test_what_never_reached_the_prompt_was_lost_by_the_search(
+    failed: Outcome, search: GoldSearch | None, label: str
+) -> None:
+    assert failed.is_failure
+    assert label_failure(failed, search).label == label
+
+
+def test_a_hit_that_no_passage_contains_was_cut_by_the_budget() -> None:
+    assert label_failure(UNREACHED, lost("found")).label == "budget_cut"
+
+
+@pytest.mark.parametrize(
+    ("failed", "label"),
+    [
+        (outcome(WRONG), "unused_context"),
+        (outcome(answered("Bananas fly.", grade="unsupported")), "unsupported_claim"),
+        (
+            outcome(answered("They open at nine, sing in tune and travel far.", grade="unsupported")),
+            "unsupported_claim",
+        ),
+        (outcome(answered(), cites_relevant=False), "wrong_citation"),
+        (outcome(answered(grade="unsupported"), cites_relevant=False), "wrong_citation"),
+        (outcome(REFUSED), "over_abstain"),
+        (outcome(answered(question=UNANSWERABLE), UNANSWERABLE, reached=None), "under_abstain"),
+        (outcome(answered(grade="unchecked", judge_error="no JSON")), "judge_error"),
+        (outcome(answered(grade="unsupported")), "judge_error"),
+    ],
+)
+def test_what_was_in_the_prompt_was_lost_by_the_answer(failed: Outcome, label: str) -> None:
+    assert failed.is_failure
+    assert label_failure(failed, None).label == label
+
+
+def test_a_refused_question_whose_passage_is_missing_was_lost_by_the_search() -> None:
+    assert label_failure(outcome(REFUSED, reached=False), lost("depth")).label == "pool_miss"
+
+
+def test_a_refusal_is_right_if_the_documents_do_not_answer_or_might_not() -> None:
+    unknown = Question(id="q3", text="And then?", grades={}, references=("at nine",))
+    assert not outcome(REFUSED, UNANSWERABLE, reached=None).is_failure
+    assert not outcome(REFUSED, unknown, reached=None).is_failure
+
+
+def test_the_waterfall_is_in_the_order_of_the_labels_and_shows_the_worst_first() -> None:
+    failed = [outcome(answered(), cites_relevant=False), outcome(WRONG), outcome(answered())]
+    waterfall = waterfall_to_json(build_waterfall([*failed, UNREACHED], {"q1": lost("depth", ranks={"dense": 0})}))
+    assert (waterfall["questions"], waterfall["failed"]) == (4, 3)
+    assert list(waterfall["labels"].items()) == [("pool_miss", 1), ("unused_context", 1), ("wrong_citation", 1)]
+    assert [example["label"] for example in waterfall["examples"]] == ["unused_context", "pool_miss", "wrong_citation"]
+    assert waterfall["examples"][1] == {
+        "question": "q1",
+        "text": "When do the gates open?",
+        "label": "pool_miss",
+        "detail": "the reason",
+        "ranks": {"dense": None},
+        "passages": False,
+    }
+    assert list(waterfall["labels"]) == [label for label in LABELS if label in waterfall["labels"]]
+
+
+def test_the_answer_is_the_shortest_span_or_reference_that_its_document_contains() -> None:
+    texts = {"gates": "At noon? No: at nine, sharp at nine."}
+    given = Question(id="q", text="", grades={}, spans=(Span(document="gates", start=3, end=7),))
+    assert find_answer_spans(given, texts) == {"gates": Span(document="gates", start=3, end=7)}
+    implied = Question(id="q", text="", grades={"gates": 1}, references=("sharp at nine", "nine", "o"))
+    assert find_answer_spans(implied, texts) == {"gates": Span(document="gates", start=16, end=20)}
+    assert find_answer_spans(implied, {}) == {}
+
+
+def test_a_gold_passage_contains_the_words_of_the_answer_if_they_are_known() -> None:
+    passages = [("gates", "The crane is red."), ("cranes", "It opens at nine.")]
+    assert has_gold_passage(QUESTION, passages, {"gates": "at nine"}) is False
+    assert has_gold_passage(QUESTION, passages, {}) is True
+    assert has_gold_passage(UNANSWERABLE, passages, {}) is None
