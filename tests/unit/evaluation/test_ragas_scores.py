@@ -84,7 +84,9 @@ class Handler(BaseHTTPRequestHandler):
         (reply,) = [reply for schema, reply in REPLIES.items() if f'\\"title\\": \\"{schema}\\"' in request]
         content = "Well." if self.server.garbage else json.dumps(reply)
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
-        body = {"id": "1", "object": "chat.completion", "created": 0, "model": "scripted", "choices": [choice]}
+        usage = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+        names = {"id": "1", "object": "chat.completion", "created": 0, "model": "scripted"}
+        body = {**names, "choices": [choice], "usage": usage}
         payload = json.dumps(body).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -111,6 +113,13 @@ def test_the_four_measures_are_what_the_model_s_replies_make_them(model: Scripte
         "ragas_context_precision": pytest.approx(1.0),
         "ragas_context_recall": 1.0,
     }
+
+
+def test_the_calls_of_an_answer_and_their_tokens_are_counted(model: ScriptedModel) -> None:
+    journal = build_score_journal(None, model.task)
+    for scores in score_answers(model.task, [ANSWER, ANSWER], RunnerName.inline, journal):
+        # 2 for the faithfulness, 1 for the relevancy, 2 for the precision of 2 contexts, 1 for the recall
+        assert (scores.calls, scores.prompt_tokens, scores.completion_tokens) == (6, 600, 42)
 
 
 def test_a_model_that_answers_garbage_is_a_failed_sample_and_no_number(model: ScriptedModel) -> None:
