@@ -11,20 +11,25 @@ import asyncio
 import math
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
 
 from jobs.answer_scores import Scores, run_in_thread, start_scores
 from rag_core.config import EmbeddingSettings
 from rag_core.errors import ModelError, describe_error
 from rag_core.evaluation.answer_measures import MeasuredAnswer
+from rag_core.models.chat_bodies import CompletionBody
 from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
 from rag_core.protocols import QueryEmbedder
 from rag_core.wiring.embedding import load_shared_encoder
 
 if TYPE_CHECKING:
+    from httpx2 import Response
     from ragas.embeddings.base import BaseRagasEmbedding
 
 MAX_REQUESTS = 64
@@ -66,6 +71,18 @@ class RagasTask:
         return run_in_thread(_open_scorer(self))
 
 
+@dataclass(slots=True)
+class Spent:
+    """The calls for one answer so far. All its measures add to it."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+_spent: ContextVar[Spent] = ContextVar("spent")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RagasScorer:
     """`metrics` are ragas' objects, by the name of the measure."""
@@ -77,10 +94,11 @@ class RagasScorer:
         inputs, unscored = list_ragas_inputs(answer), start_scores(answer)
         if error := answer.trace.error:
             return replace(unscored, failures=dict.fromkeys(inputs, error))
+        _spent.set(spent := Spent())
         outcomes = await asyncio.gather(*(self._score_measure(name, inputs[name]) for name in inputs))
         values = {name: value for name, value in zip(inputs, outcomes, strict=True) if isinstance(value, float)}
         reasons = {name: reason for name, reason in zip(inputs, outcomes, strict=True) if isinstance(reason, str)}
-        return replace(unscored, measures=values, failures=reasons)
+        return replace(unscored, measures=values, failures=reasons, **asdict(spent))
 
     async def _score_measure(self, name: str, inputs: Mapping[str, Any]) -> float | str:
         """The value, or the reason why there is none."""
@@ -113,12 +131,13 @@ def list_ragas_inputs(answer: MeasuredAnswer) -> dict[str, dict[str, Any]]:
 @asynccontextmanager
 async def _open_scorer(task: RagasTask) -> AsyncIterator[RagasScorer]:
     os.environ["RAGAS_DO_NOT_TRACK"] = "true"  # read once, when ragas is imported
-    from openai import AsyncOpenAI
+    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
     from ragas.llms import llm_factory
     from ragas.metrics.collections import AnswerRelevancy, ContextPrecision, ContextRecall, Faithfulness
 
     key = os.environ.get("OPENAI_API_KEY", "EMPTY")
-    async with AsyncOpenAI(base_url=task.url, api_key=key, timeout=TIMEOUT) as client:
+    http = DefaultAsyncHttpxClient(event_hooks={"response": [_count_call]})
+    async with AsyncOpenAI(base_url=task.url, api_key=key, timeout=TIMEOUT, http_client=http) as client:
         model = llm_factory(
             task.model, provider="openai", client=client, max_tokens=MAX_TOKENS, temperature=0.0, max_retries=1
         )
@@ -131,6 +150,17 @@ async def _open_scorer(task: RagasTask) -> AsyncIterator[RagasScorer]:
             "ragas_context_recall": ContextRecall(llm=model),
         }
         yield RagasScorer(metrics=metrics, requests=asyncio.Semaphore(MAX_REQUESTS))
+
+
+async def _count_call(response: "Response") -> None:
+    """Counts a response and its tokens for the answer that is scored. ragas returns only values."""
+    spent = _spent.get()
+    spent.calls += 1
+    with suppress(ValidationError):
+        usage = CompletionBody.model_validate_json(await response.aread()).token_usage
+        if usage:
+            spent.prompt_tokens += usage.prompt_tokens
+            spent.completion_tokens += usage.completion_tokens
 
 
 def _adapt_embedder(embedder: QueryEmbedder) -> "BaseRagasEmbedding":

@@ -1,18 +1,22 @@
 """ragas against a scripted OpenAI-compatible server: values, failures and what does not apply."""
 
 import json
+import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from jobs.answer_scores import add_scores, build_score_journal, score_answers
 from jobs.ingest import RunnerName
 from jobs.ragas_scores import RagasTask, list_ragas_inputs
+from jobs.row_runner import ROWS, RowActor
 from rag_core.evaluation.answer_measures import MeasuredAnswer
 from rag_core.evaluation.answer_report import evaluate_answers
 from rag_core.evaluation.answer_traces import AnswerTrace, PassageText, StatedSentence
@@ -84,7 +88,9 @@ class Handler(BaseHTTPRequestHandler):
         (reply,) = [reply for schema, reply in REPLIES.items() if f'\\"title\\": \\"{schema}\\"' in request]
         content = "Well." if self.server.garbage else json.dumps(reply)
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}
-        body = {"id": "1", "object": "chat.completion", "created": 0, "model": "scripted", "choices": [choice]}
+        usage = {"prompt_tokens": 100, "completion_tokens": 7, "total_tokens": 107}
+        names = {"id": "1", "object": "chat.completion", "created": 0, "model": "scripted"}
+        body = {**names, "choices": [choice], "usage": usage}
         payload = json.dumps(body).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
@@ -111,6 +117,27 @@ def test_the_four_measures_are_what_the_model_s_replies_make_them(model: Scripte
         "ragas_context_precision": pytest.approx(1.0),
         "ragas_context_recall": 1.0,
     }
+
+
+def test_the_calls_of_an_answer_and_their_tokens_are_counted(model: ScriptedModel) -> None:
+    journal = build_score_journal(None, model.task)
+    for scores in score_answers(model.task, [ANSWER, ANSWER], RunnerName.inline, journal):
+        # 2 for the faithfulness, 1 for the relevancy, 2 for the precision of 2 contexts, 1 for the recall
+        assert (scores.calls, scores.prompt_tokens, scores.completion_tokens) == (6, 600, 42)
+
+
+def test_an_actor_scores_a_batch_of_pickled_answers(model: ScriptedModel) -> None:
+    (task,) = map(pickle.loads, [pickle.dumps(model.task)])
+    batch = pa.table({"row": [pickle.dumps(ANSWER)] * 2}, schema=ROWS)
+    outcomes = map(pickle.loads, RowActor(task)(batch)["outcome"].to_pylist())
+    assert [scores.measures["ragas_faithfulness"] for scores in outcomes] == [0.5, 0.5]
+
+
+def test_a_run_that_is_continued_scores_no_answer_twice(model: ScriptedModel, tmp_path: Path) -> None:
+    journal = build_score_journal(tmp_path, model.task)
+    first = list(score_answers(model.task, [ANSWER], RunnerName.inline, journal))
+    model.garbage = True
+    assert list(score_answers(model.task, [ANSWER], RunnerName.inline, journal)) == first
 
 
 def test_a_model_that_answers_garbage_is_a_failed_sample_and_no_number(model: ScriptedModel) -> None:
