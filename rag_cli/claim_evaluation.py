@@ -20,16 +20,13 @@ if TYPE_CHECKING:
 INVALID_EXIT_CODE = 5
 
 
-def has_claims(folder: Path) -> bool:
-    from rag_core.evaluation.claims import CLAIMS
-
-    return (folder / CLAIMS).is_file()
-
-
 def evaluate_claims(
     folders: Sequence[Path], limit: int | None, callers: int, options: GlobalOptions, out: Path | None
 ) -> None:
     """Judges the claims, prints the figures, and writes them to `out`, in a subfolder for each of several datasets."""
+    from jobs.claim_files import write_claim_evaluation
+    from rag_core.evaluation.claims import has_claims
+    from rag_core.evaluation.judge_figures import figures_to_json
     from rag_core.evaluation.mean_report import average_claim_reports
     from rag_core.wiring.judging import build_configured_judge
     from rag_core.wiring.models import RemoteModels
@@ -37,19 +34,19 @@ def evaluate_claims(
     if not all(map(has_claims, folders)):
         raise UsageError("datasets of claims and datasets of questions must be evaluated in separate calls")
     judge = build_configured_judge(options.settings, RemoteModels())
-    reports, is_valid = [], True
+    reports = []
     for folder in folders:
         figures = _judge_folder(judge, folder, limit, callers, options)
-        reports.append({**_describe(folder, options.settings), **_to_json(figures)})
-        is_valid = is_valid and figures.is_valid
+        reports.append({**_describe(folder, options.settings), **figures_to_json(figures)})
         if out:
-            _write(out / folder.resolve().name if len(folders) > 1 else out, figures, reports[-1])
+            target = out / folder.resolve().name if len(folders) > 1 else out
+            write_claim_evaluation(target, figures.judged, reports[-1])
     means = [average_claim_reports(reports)] if len(reports) > 1 else []
     if options.json:
         print_json([*reports, *means] if means else reports[0])
     else:
         _print_table(reports, means)
-    if not is_valid:
+    if not all(report["valid"] for report in reports):
         raise typer.Exit(INVALID_EXIT_CODE)
 
 
@@ -81,18 +78,6 @@ def _describe(folder: Path, settings: "Settings") -> dict[str, Any]:
         "judge": describe_configured_judge(settings),
         "machine": describe_machine(),
     }
-
-
-def _to_json(figures: "JudgeFigures") -> dict[str, Any]:
-    from rag_core.evaluation.judge_figures import figures_to_json
-
-    return figures_to_json(figures)
-
-
-def _write(folder: Path, figures: "JudgeFigures", report: Mapping[str, Any]) -> None:
-    from jobs.claim_files import write_claim_evaluation
-
-    write_claim_evaluation(folder, figures.judged, report)
 
 
 def _print_table(reports: Sequence[Mapping[str, Any]], means: Sequence[Mapping[str, Any]]) -> None:

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from jobs.ingest import RunnerName
 from rag_cli.answer_evaluation_view import print_answers, print_means
-from rag_cli.claim_evaluation import evaluate_claims, has_claims
+from rag_cli.claim_evaluation import evaluate_claims
 from rag_cli.dataset_evaluation import Choices, DatasetResults, ModelEndpoint, evaluate_dataset
 from rag_cli.ingest import RunnerOption
 from rag_cli.terminal.consoles import stdout_console
@@ -118,6 +118,8 @@ def evaluate(
 
     Example: rag evaluate data/scifact --profile default --out runs/scifact
     """
+    from rag_core.evaluation.claims import has_claims
+
     if len(datasets) > 1 and (collection or against):
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
     if any(map(has_claims, datasets)):

@@ -1,9 +1,10 @@
 """One experiment, as its file in the folder of results holds it."""
 
+import json
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, JsonValue, field_validator
 
 
 class Result(BaseModel):
@@ -29,3 +30,9 @@ class Experiment(BaseModel):
     dataset_name: str
     created_at: datetime
     result: Result | None = None
+
+    @field_validator("retriever_params")
+    @classmethod
+    def _check_json(cls, params: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        json.dumps(params, allow_nan=False)  # raises ValueError for NaN, which would be stored as null
+        return params

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from pydantic import ValidationError
 
@@ -101,7 +102,7 @@ class ExperimentTracker:
         return True
 
     def _write_temporary(self, experiment: Experiment) -> Path:
-        path = self.folder / f".{experiment.experiment_id}.{os.getpid()}"
+        path = self.folder / f".{experiment.experiment_id}.{uuid4()}"
         path.write_text(experiment.model_dump_json(indent=1) + "\n", encoding="utf-8")
         return path
 

@@ -72,6 +72,13 @@ def test_a_name_without_letters_is_refused(tracker: ExperimentTracker, name: str
         create(tracker, name)
 
 
+@pytest.mark.parametrize("value", [float("nan"), object()])
+def test_a_parameter_that_is_not_json_is_refused(tracker: ExperimentTracker, value: object) -> None:
+    with pytest.raises(UsageError, match="retriever_params"):
+        tracker.create_experiment("a", retriever_params={"k1": value})
+    assert not list(tracker.folder.iterdir())
+
+
 def test_a_damaged_file_is_named(tracker: ExperimentTracker) -> None:
     path = tracker.folder / f"{create(tracker)}.json"
     path.write_text("{")
