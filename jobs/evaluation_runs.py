@@ -1,7 +1,8 @@
 """Finished evaluations, read from the folders of `rag evaluate --out`."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -44,12 +45,25 @@ def read_finished_run(folder: Path) -> FinishedRun:
     return _read_folder(folder, build_finished_run)
 
 
+def read_report(folder: Path) -> Row:
+    """Reads report.json. Raises InvalidRunError if it is damaged."""
+    with _translate_errors(folder):
+        report: Row = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+        return report
+
+
 def _read_folder(folder: Path, build: Callable[[Row, Sequence[Row], Sequence[Row]], Value]) -> Value:
-    try:
-        report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    report = read_report(folder)
+    with _translate_errors(folder):
         questions = pq.read_table(folder / QUESTIONS).to_pylist()
         answers = pq.read_table(folder / ANSWERS).to_pylist() if (folder / ANSWERS).is_file() else []
         return build(report, questions, answers)
+
+
+@contextmanager
+def _translate_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidRunError(f"{folder} cannot be read as a run of `rag evaluate`: {error!r}") from error
 

@@ -5,7 +5,6 @@ RAG_HOME/runs/promoted/PROFILE/DATASET     the hash of the promoted run
 """
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -13,12 +12,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 from urllib.parse import quote
 
-from jobs.evaluation_runs import ANSWERS, HTML, QUESTIONS, REPORT, read_run, read_runs
+from jobs.evaluation_runs import ANSWERS, HTML, QUESTIONS, REPORT, read_report, read_run, read_runs
 from rag_core.errors import InvalidRunError
 from rag_core.evaluation.measured_run import MeasuredRun, RunPair, check_coverage, pair_runs
 from rag_core.storage.embedded import rag_home
 
 PROMOTED = "promoted"
+HASH_DIGITS = 16
 
 
 def promote_run(folder: Path) -> str:
@@ -70,8 +70,8 @@ def pair_with_base(runs: Sequence[MeasuredRun], base: str, needs_base: bool) -> 
 
 def list_promoted(run: MeasuredRun) -> list[Path]:
     """The folders of all runs of this profile and dataset that were promoted, in no order."""
-    folders = [file.parent for file in runs_folder().glob(f"*/{REPORT}")]
-    reports = {folder: json.loads((folder / REPORT).read_text(encoding="utf-8")) for folder in folders}
+    folders = [file.parent for file in runs_folder().glob(f"{'[0-9a-f]' * HASH_DIGITS}/{REPORT}")]
+    reports = {folder: read_report(folder) for folder in folders}
     kind = (run.dataset, run.split, run.profile)
     return [
         folder for folder, report in reports.items() if (report["dataset"], report["split"], report["profile"]) == kind
@@ -99,7 +99,7 @@ def _hash_files(folder: Path) -> str:
     for file in _run_files(folder):
         digest.update(f"{file.as_posix()}\0{(folder / file).stat().st_size}\0".encode())
         digest.update((folder / file).read_bytes())
-    return digest.hexdigest()[:16]
+    return digest.hexdigest()[:HASH_DIGITS]
 
 
 def _promotion_file(run: MeasuredRun) -> Path:

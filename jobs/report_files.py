@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.evaluation_runs import REPORT, read_finished_run, read_run
+from jobs.evaluation_runs import read_finished_run, read_report, read_run
 from jobs.promotion import PROMOTED, find_base, list_promoted, pair_with_base
 from rag_core.errors import InvalidRunError
 from rag_core.evaluation.comparison import common_measures, compare_runs
@@ -84,7 +84,7 @@ def _build_page(folder: Path, run: FinishedRun, measured: MeasuredRun, compariso
 
 def _read_past_run(folder: Path, *, is_promoted: bool) -> Iterator[PastRun]:
     """Yields nothing for a run without nDCG@10."""
-    report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    report = read_report(folder)
     if estimate := FinishedRun(report=report, questions=()).measures.get(NDCG):
         when = report.get("finished", "")
         yield PastRun(name=folder.name, when=when, value=estimate["mean"], is_promoted=is_promoted)

@@ -25,6 +25,7 @@ LABELS: Mapping[str, str] = {
     "judge_error": "the judge could not grade the answer",
 }
 """The labels of the failure waterfall in its order, with their meanings."""
+UNMEASURED = "unmeasured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,10 +49,12 @@ def build_losses(run: FinishedRun) -> Losses | None:
     """The failed questions by the label of the failure waterfall; without one, the relevant documents that are lost."""
     waterfall = run.report.get("waterfall")
     if waterfall and waterfall["questions"]:
-        title = f"{waterfall['failed']} of {waterfall['questions']} questions fail"
-        counts = {"good": waterfall["questions"] - waterfall["failed"], **waterfall["labels"]}
+        title = f"{waterfall['failed']} of {waterfall['questions']} measured questions fail"
+        good, unmeasured = waterfall["questions"] - waterfall["failed"], sum(q.is_failed for q in run.questions)
+        counts = {"good": good, **waterfall["labels"], UNMEASURED: unmeasured}
         styles = {name: f"c{index}" for index, name in enumerate(LABELS)}
-        parts = _build_parts(counts, {"good": "the answer is good", **LABELS}, styles)
+        meanings = {"good": "the answer is good", **LABELS, UNMEASURED: "the search or the answer ended with an error"}
+        parts = _build_parts(counts, meanings, styles)
         return Losses(heading="Where answers are lost", title=title, chart=_draw_parts(parts, title), parts=parts)
     lost: Mapping[str, int] = run.report.get("lost", {})
     places = [name for name in lost if name != "found"]

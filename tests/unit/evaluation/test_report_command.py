@@ -49,6 +49,9 @@ def test_the_promoted_run_is_a_base_and_part_of_the_history(rag: Rag, tmp_path: 
     rag("report", run, "--base", "promoted")
     assert read_title(run) == "# INVALID: seals with default"
     rag("promote", run)
+    unfinished = tmp_path / "home" / "runs" / "tmp12"
+    unfinished.mkdir()
+    (unfinished / "report.json").write_text('{"dataset":')
     rag("report", run, "--base", "promoted")
     assert read_title(run) == "# PASS: seals with default"
     assert "| 0.850 | promoted |" in (run / "report.md").read_text()

@@ -75,12 +75,13 @@ def test_a_measure_shows_its_difference_from_the_base() -> None:
 
 
 def test_the_bar_is_that_of_the_failure_waterfall_if_there_is_one() -> None:
-    run = finished_run(question(1), question(2, rank=None), waterfall=waterfall("q2"))
+    run = finished_run(question(1), question(2, rank=None), question(3, error="no store"), waterfall=waterfall("q2"))
     losses = build_page(run).losses
     assert losses is not None
     assert [(part.name, part.count, part.share) for part in losses.parts] == [
-        ("good", 9, "90 %"),
-        ("fusion_loss", 1, "10 %"),
+        ("good", 9, "81.8 %"),
+        ("fusion_loss", 1, "9.1 %"),
+        ("unmeasured", 1, "9.1 %"),
     ]
 
 
