@@ -63,8 +63,10 @@ class FailureAnalysis:
 
     def find_targets(self, judged: Sequence[JudgedQuestion], outcomes: Sequence[Outcome]) -> dict[str, Target]:
         """The relevant document that came furthest, for each failed question with a document that the store knows."""
-        scope = (self.dataset, self.collection, self.postgres, self.settings.tenant)
         failed = [outcome for outcome in outcomes if outcome.is_failure]
+        if not failed:
+            return {}
+        scope = (self.dataset, self.collection, self.postgres, self.settings.tenant)
         texts = self._read_relevant_texts([outcome.question for outcome in failed])
         uris, stored = list_uris(*scope), read_stored_dataset((), *scope)
         own_uris = list_graded_uris(*scope) if self.own_documents else {}

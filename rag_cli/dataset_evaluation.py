@@ -225,7 +225,6 @@ def evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out
     from jobs.evaluation_files import make_folder
     from rag_core.evaluation.dataset import read_dataset
     from rag_core.evaluation.report import build_evaluation
-    from rag_core.storage.postgres import Postgres
 
     started = time.perf_counter()
     dataset = read_dataset(folder, choices.split).limit_questions(choices.limit)
@@ -233,24 +232,14 @@ def evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out
     if out:
         make_folder(out)
     settings, notices = _apply_retriever(options.settings, choices.retriever)
-    collection = choices.collection or collection_name(dataset, settings)
-    postgres = Postgres.open(settings.store.url)
     with stderr_console(options.quiet) as console:
-        run = DatasetRun(
-            dataset=dataset,
-            settings=settings,
-            collection=collection,
-            postgres=postgres,
-            choices=choices,
-            console=console,
-            out=out,
-        )
+        run = _build_run(dataset, settings, choices, console, out)
         report = run.ingest()
         asked_at = time.perf_counter()
         traces = run.search()
         rate = len(traces) / (time.perf_counter() - asked_at)
         answers = run.answer() if choices.answers else None
-        judged = judge_traces(dataset, collection, traces, postgres, settings.tenant)
+        judged = judge_traces(dataset, run.collection, traces, run.postgres, settings.tenant)
         waterfall = run.analyze_failures(judged, answers)
     description = {
         **run.describe(),
@@ -268,6 +257,23 @@ def evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out
     if out:
         run.write(out, results)
     return results
+
+
+def _build_run(
+    dataset: "Dataset", settings: "Settings", choices: Choices, console: Console, out: Path | None
+) -> DatasetRun:
+    """Opens the store, and chooses the collection."""
+    from rag_core.storage.postgres import Postgres
+
+    return DatasetRun(
+        dataset=dataset,
+        settings=settings,
+        collection=choices.collection or collection_name(dataset, settings),
+        postgres=Postgres.open(settings.store.url),
+        choices=choices,
+        console=console,
+        out=out,
+    )
 
 
 def _apply_retriever(settings: "Settings", file: Path | None) -> "tuple[Settings, list[str]]":
