@@ -89,6 +89,7 @@ def write_random_model(name: str, folder: Path) -> None:
     kind.from_config(config).save_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(find_model_folder("all-MiniLM-L6-v2"))
     tokenizer.model_max_length = shape.window
+    tokenizer.model_input_names = ["input_ids", "attention_mask"]  # the others have no second type of tokens
     tokenizer.save_pretrained(folder)
     if not shape.labels:
         _write_modules(folder, config.hidden_size)
