@@ -35,7 +35,7 @@ import psutil
 import yaml
 
 from benchmarks.machine import heading
-from benchmarks.reranker import write_model
+from benchmarks.random_models import write_random_model
 from benchmarks.scratch import POSTGRES, exit_when_terminated, scratch_folder, server_in
 from rag_core.storage import embedded
 
@@ -325,7 +325,7 @@ def _options(scratch: Path, shape: str) -> list[str]:
     if shape == "local":
         return [part for setting in ("embedding.type=hashing", _generation()) for part in ("--set", setting)]
     model = scratch / "model"
-    write_model(model)
+    write_random_model("minilm-reranker", model)
     scorer = {"type": "cross_encoder", "model": str(model)}
     reranked = {"type": "reranked", "retriever": {"type": "dense"}, "reranker": scorer, "depth": 10}
     settings = [_generation(), f"retrieval={json.dumps(reranked)}", f"guard.judge={json.dumps(scorer)}"]

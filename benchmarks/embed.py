@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from benchmarks.corpus import passages, read_texts
-from benchmarks.machine import heading
+from benchmarks.machine import describe_gpu, heading
 from jobs.machine import CPUS
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder
 from rag_core.models.encoders.model_files import find_model_folder
@@ -36,7 +36,7 @@ def main() -> None:
     if arguments.device == "cuda" and not torch.cuda.is_available():
         raise SystemExit("--device cuda requires a GPU: this machine has none")
     threads = _threads(arguments.device)
-    print(heading(torch.cuda.get_device_name() if arguments.device == "cuda" else ""))
+    print(heading(describe_gpu(arguments.device)))
     print(f"{arguments.model}, {choose_dtype('auto', arguments.device)}, {threads} threads")
     texts = read_texts([arguments.texts])[: arguments.count] if arguments.texts else passages(arguments.count)
     embed, library = build_encoder(_settings(arguments), threads).embed, _library(arguments.model, arguments.device)

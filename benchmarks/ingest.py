@@ -11,6 +11,11 @@ corpus. The default embedder is hashing, so that the times show everything excep
     python -m benchmarks.ingest
     python -m benchmarks.ingest FOLDER --jsonl corpus.jsonl --limit 1000
     python -m benchmarks.ingest FOLDER --set embedding.type=bert --set embedding.model=all-MiniLM-L6-v2
+    python -m benchmarks.ingest --jsonl corpus.jsonl --gpus 1 \
+        --set 'embedding={type: bert, model: all-MiniLM-L6-v2, device: cuda}'
+
+With --gpus, each embedding actor has a GPU, and raw encode runs in one process, which has one thread per CPU to split
+texts into tokens.
 """
 
 import argparse
@@ -33,12 +38,12 @@ from pgvector import HalfVector
 from pgvector.psycopg import register_vector
 
 from benchmarks.json_lines import json_lines
-from benchmarks.machine import heading
+from benchmarks.machine import describe_gpu, heading
 from benchmarks.parallel import time_in_processes
 from benchmarks.processes import Peak, watch_cpu, watch_memory
 from benchmarks.scratch import POSTGRES, exit_when_terminated, scratch_folder, server_in
 from jobs.machine import CPUS
-from jobs.ray_runner import RayRunner, start_ray
+from jobs.ray_runner import RayRunner, Resources, start_ray
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder, Settings
 from rag_core.ingestion.report import SyncReport
 from rag_core.settings import load_settings
@@ -81,6 +86,7 @@ class Bench:
     settings: Settings
     folder: Path
     roots: Sequence[int]
+    gpus: int = 0
 
     def chunks(self) -> list[Chunk]:
         files = open_files_source(self.settings, str(self.folder))
@@ -132,7 +138,8 @@ class Bench:
         return replace(sync, starting=starting, stopping=time.perf_counter() - began)
 
     def _sync(self, on_ray: bool) -> Round:
-        runner = RayRunner(self.settings) if on_ray else build_inline_runner(self.settings)
+        resources = Resources(gpus=self.gpus)
+        runner = RayRunner(self.settings, resources) if on_ray else build_inline_runner(self.settings)
         with watch_cpu(self.roots) as cpu:
             report = build_sync(self.settings, self.postgres, [str(self.folder)]).run(runner)
         started = report.seconds["list"] + report.seconds["start"]
@@ -150,11 +157,11 @@ class Bench:
 def main() -> None:
     arguments = _arguments()
     settings = load_settings(overrides=arguments.set or ["embedding.type=hashing"], environment={})
-    print(f"{heading()}\n{settings.pipeline_version}")
+    print(f"{heading(describe_gpu('cuda' if arguments.gpus else 'cpu'))}\n{settings.pipeline_version}")
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         folder = _make_input(scratch / "files", arguments)
         server = int((scratch / POSTGRES / "postmaster.pid").read_text().split()[0])
-        bench = Bench(Postgres.open(dsn), settings, folder, (os.getpid(), server))
+        bench = Bench(Postgres.open(dsn), settings, folder, (os.getpid(), server), arguments.gpus)
         _compare(bench, arguments.rounds)
         _delta(bench)
 
@@ -172,7 +179,7 @@ def _compare(bench: Bench, rounds: int) -> None:
     floors, inlines, rays = [], [], []
     for _ in range(rounds):
         for encoder in _encoders(bench.settings.embedding):
-            raws[encoder.type].append(raw_encode(encoder, texts))
+            raws[encoder.type].append(time_on_gpu(encoder, texts) if bench.gpus else raw_encode(encoder, texts))
         floors.append(bench.with_empty_store().floor())
         rays.append(bench.with_empty_store().on_ray())
         inlines.append(bench.with_empty_store().in_process())
@@ -207,6 +214,15 @@ def _encoders(settings: EmbeddingSettings) -> list[EmbeddingSettings]:
 def raw_encode(settings: EmbeddingSettings, texts: Sequence[str]) -> float:
     """Seconds to encode the texts in `CPUS` processes with one thread and an equal share each."""
     return time_in_processes(partial(_prepare_encoding, settings), texts)
+
+
+def time_on_gpu(settings: EmbeddingSettings, texts: Sequence[str]) -> float:
+    """Seconds to encode the texts in this process, after a warm-up."""
+    model = build_encoder(settings, CPUS)
+    model.embed(texts[:WARM_UP])
+    began = time.perf_counter()
+    model.embed(texts)
+    return time.perf_counter() - began
 
 
 def _prepare_encoding(settings: EmbeddingSettings, texts: Sequence[str]) -> Callable[[], object]:
@@ -316,6 +332,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jsonl", type=Path, help="adds the documents of a file in the format of BEIR's corpus.jsonl")
     parser.add_argument("--limit", type=int, help="maximum number of files of the folder, and of lines of the file")
     parser.add_argument("--set", action="append", metavar="SECTION.KEY=VALUE", help="settings; default: hashing")
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs of the run on Ray; embedding.device must be cuda")
     parser.add_argument("--rounds", type=int, default=3)
     return parser.parse_args()
 

@@ -7,6 +7,13 @@ from pathlib import Path
 from jobs.machine import describe_machine
 
 
+def describe_gpu(device: str) -> str:
+    """The name of the GPU, empty if `device` is the CPU."""
+    import torch
+
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else ""
+
+
 def heading(device: str = "") -> str:
     """The machine, `device` (an accelerator, if one was used) and the command."""
     return f"{describe_machine()}{device and f', {device}'}; {command()}"

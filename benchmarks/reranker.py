@@ -1,11 +1,13 @@
-"""The reranker's deployment under full batches, compared with the library's plain loop in one process.
+"""The deployment of the reranker or judge under full batches, compared with the library's plain loop in one process.
 
-A random model of MiniLM's size scores pairs of about 128 tokens. The loop is `CrossEncoder.predict` of
-sentence-transformers over all pairs, in this process. The deployment has the same number of CPUs. Its callers send 50
-pairs each, like a gateway. The two take turns, and the ratio is that of the medians.
+A random model scores pairs of about 128 tokens; a reranker's has MiniLM's size by default. The loop is
+`CrossEncoder.predict` of sentence-transformers over all pairs, in this process. The deployment has the same number of
+CPUs, or the same GPU. Its callers send 50 pairs each, like a gateway. The two take turns, and the ratio is that of the
+medians.
 
     python -m benchmarks.reranker
-    python -m benchmarks.reranker --callers 16 --rounds 5 --device cuda
+    python -m benchmarks.reranker --callers 16 --calls 20 --device cuda --shape bge-reranker-v2-m3
+    python -m benchmarks.reranker --callers 16 --calls 20 --device cuda --shape mdeberta-nli
 """
 
 import argparse
@@ -17,16 +19,23 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import psutil
 
-from benchmarks.machine import heading
+from benchmarks.machine import describe_gpu, heading
+from benchmarks.random_models import SHAPES, write_random_model
 from benchmarks.scratch import exit_when_terminated, scratch_folder
 from rag_core.breaker import Breaker
-from rag_core.config import Bm25Retriever, CrossEncoderReranker, RerankedRetriever, Settings
-from rag_core.models.encoders.model_files import find_model_folder
+from rag_core.config import (
+    Bm25Retriever,
+    CrossEncoderJudge,
+    CrossEncoderReranker,
+    OpenAIGenerator,
+    RerankedRetriever,
+    Settings,
+)
 from rag_core.models.encoders.precision import choose_dtype
 from rag_core.protocols import Pair
 from rag_core.settings import load_settings
@@ -35,6 +44,8 @@ from serve.models.remote import RemotePairs
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
 
+Role: TypeAlias = Literal["reranker", "judge"]
+
 PAIRS_PER_CALL = 50
 QUESTION_TOKENS, TEXT_TOKENS = 12, (50, 180)
 TARGET = 0.9
@@ -42,21 +53,23 @@ TARGET = 0.9
 
 def main() -> None:
     arguments = _arguments()
-    print(heading())
+    print(heading(describe_gpu(arguments.device)))
     with scratch_folder() as folder:
-        write_model(folder)
+        write_random_model(arguments.shape, folder)
         _measure(folder, arguments)
 
 
 def _measure(folder: Path, arguments: argparse.Namespace) -> None:
+    role: Role = "judge" if len(SHAPES[arguments.shape].labels) > 1 else "reranker"
     settings = _settings(folder, arguments)
     calls = _calls(folder, arguments.callers * arguments.calls)
     model = _load_library_model(folder, arguments)
-    remote = RemotePairs(_deploy(settings, arguments.device), Breaker("the reranker"), "reranker")
+    remote = RemotePairs(_deploy(settings, role, arguments.device), Breaker(f"the {role}"), role)
 
     def score_in_loop() -> Sequence[float]:
         pairs = [pair for call in calls for pair in call]
-        return [float(score) for score in model.predict(pairs, show_progress_bar=False)]
+        scores = model.predict(pairs, apply_softmax=role == "judge", show_progress_bar=False)
+        return [float(score) for score in (scores[:, 0] if role == "judge" else scores)]
 
     def score_remotely() -> Sequence[float]:
         return asyncio.run(_score_calls(remote, calls, arguments.callers))
@@ -106,15 +119,23 @@ def _show(rates: dict[str, list[tuple[float, float]]], difference: float) -> Non
 
 
 def _settings(folder: Path, arguments: argparse.Namespace) -> Settings:
-    reranker = CrossEncoderReranker(
-        type="cross_encoder",
-        model=str(folder),
-        precision=arguments.precision,
-        device=arguments.device,
-        batch_size=arguments.batch_size,
-    )
-    retrieval = RerankedRetriever(type="reranked", retriever=Bm25Retriever(type="bm25"), reranker=reranker)
-    return load_settings(environment={}).model_copy(update={"retrieval": retrieval})
+    """Settings with the model as the reranker and as the judge, of which only one is deployed."""
+    model = {
+        "type": "cross_encoder",
+        "model": str(folder),
+        "precision": arguments.precision,
+        "device": arguments.device,
+        "batch_size": arguments.batch_size,
+    }
+    reranker = CrossEncoderReranker.model_validate(model)
+    settings = load_settings(environment={})
+    guard = settings.guard.model_copy(update={"judge": CrossEncoderJudge.model_validate(model)})
+    parts = {
+        "retrieval": RerankedRetriever(type="reranked", retriever=Bm25Retriever(type="bm25"), reranker=reranker),
+        "generation": OpenAIGenerator(type="openai", model="none"),  # extractive answers would need no judge
+        "guard": guard,
+    }
+    return settings.model_copy(update=parts)
 
 
 def _load_library_model(folder: Path, arguments: argparse.Namespace) -> "CrossEncoder":
@@ -124,8 +145,8 @@ def _load_library_model(folder: Path, arguments: argparse.Namespace) -> "CrossEn
     return CrossEncoder(str(folder), device=arguments.device, model_kwargs={"dtype": weights}, local_files_only=True)
 
 
-def _deploy(settings: Settings, device: str) -> Any:
-    """Deploys the reranker with all CPUs, or with one CPU and the GPU."""
+def _deploy(settings: Settings, role: Role, device: str) -> Any:
+    """Deploys the model with all CPUs, or with one CPU and the GPU."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray itself causes these warnings
         from ray import serve
@@ -137,9 +158,9 @@ def _deploy(settings: Settings, device: str) -> Any:
         exit_when_terminated()
         serve.start(proxy_location="Disabled")
         share = {"num_cpus": os.cpu_count()} if device == "cpu" else {"num_cpus": 1, "num_gpus": 1}
-        scorer = Scorer.options(name="Reranker", ray_actor_options=share)  # type: ignore[attr-defined]
-        app = scorer.bind(settings.model_dump_json(), "reranker")
-        return serve.run(app, name="reranker", route_prefix=None)
+        scorer = Scorer.options(name=role.capitalize(), ray_actor_options=share)  # type: ignore[attr-defined]
+        app = scorer.bind(settings.model_dump_json(), role)
+        return serve.run(app, name=role, route_prefix=None)
 
 
 def _calls(folder: Path, count: int) -> list[list[Pair]]:
@@ -160,25 +181,6 @@ def _calls(folder: Path, count: int) -> list[list[Pair]]:
     return calls
 
 
-def write_model(folder: Path) -> None:
-    import torch
-    import transformers
-
-    torch.manual_seed(7)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(find_model_folder("all-MiniLM-L6-v2"))
-    config = transformers.BertConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=384,
-        num_hidden_layers=6,
-        num_attention_heads=12,
-        intermediate_size=1536,
-        max_position_embeddings=512,
-        num_labels=1,
-    )
-    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--callers", type=int, default=8)
@@ -187,6 +189,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=16, help="batch size of the profile's reranker, in pairs")
     parser.add_argument("--precision", choices=["auto", "bf16", "fp32"], default="auto")
     parser.add_argument("--device", default="cpu")
+    models = [name for name, shape in SHAPES.items() if shape.labels]
+    parser.add_argument("--shape", choices=models, default="minilm-reranker", help="the shape of the random model")
     return parser.parse_args()
 
 
