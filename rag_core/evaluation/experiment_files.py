@@ -42,8 +42,8 @@ class StoredExperiment:
 
 def list_experiments(folder: Path, tenant: str) -> list[StoredExperiment]:
     """The experiments of the tenant by name. Raises DatasetError for an invalid description."""
-    found = [_read_experiment(path) for path in sorted(folder.glob(f"*/{FILE_NAME}"))]
-    return [experiment for experiment in found if experiment.description.tenant == tenant]
+    experiments = [_read_experiment(path) for path in sorted(folder.glob(f"*/{FILE_NAME}"))]
+    return [experiment for experiment in experiments if experiment.description.tenant == tenant]
 
 
 def find_experiment(folder: Path, tenant: str, name: str) -> StoredExperiment:
