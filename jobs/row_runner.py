@@ -4,8 +4,9 @@ import os
 import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
@@ -49,8 +50,15 @@ def run_rows(task: RowTask[Row, Outcome], rows: Sequence[Row], runner: RunnerNam
 
 
 def _run_inline(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Outcome]:
+    finished: SimpleQueue[Future[Outcome]] = SimpleQueue()  # in the order of completion: a slow row holds back no other
     with task.open() as run, ThreadPoolExecutor(task.callers) as threads:
-        yield from threads.map(run, rows)
+        try:
+            for row in rows:
+                threads.submit(run, row).add_done_callback(finished.put)
+            for _ in rows:
+                yield finished.get().result()
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
 
 
 def _run_on_ray(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Outcome]:

@@ -62,6 +62,8 @@ def _read_stored_runs(tenant: str) -> Iterator[StoredRun]:
         if not isinstance(report, dict) or not {"dataset", "split", "profile"} <= report.keys():
             continue
         if report.get("tenant", DEFAULT_TENANT) == tenant:
-            shown = {name: value for name, value in report.items() if name not in HIDDEN_FIELDS}
+            public_report = {name: value for name, value in report.items() if name not in HIDDEN_FIELDS}
             id = path.parent.relative_to(root).as_posix()
-            yield StoredRun(id=id, folder=path.parent, created_at=created_at, report=shown, promoted=id in promoted)
+            yield StoredRun(
+                id=id, folder=path.parent, created_at=created_at, report=public_report, promoted=id in promoted
+            )
