@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from pydantic import JsonValue
+
 from rag_core.evaluation.metrics import unique_ids
 from rag_core.hyperkb.evaluation.bar_chart import Groups, draw_bars
 from rag_core.hyperkb.evaluation.experiment import Experiment
@@ -34,7 +36,7 @@ def _describe(experiments: Sequence[Experiment]) -> list[str]:
             experiment.experiment_id,
             experiment.description,
             experiment.retriever_type,
-            ", ".join(f"{name} {value}" for name, value in experiment.retriever_params.items()),
+            _format_params(experiment.retriever_params),
             experiment.dataset_name,
         )
         for experiment in experiments
@@ -42,6 +44,13 @@ def _describe(experiments: Sequence[Experiment]) -> list[str]:
     is_comparable = len({experiment.dataset_name for experiment in experiments}) == 1
     warning = [] if is_comparable else ["", DIFFERENT_DATASETS]
     return [_row("experiment", "description", "retriever", "parameters", "dataset"), "|---" * 5 + "|", *rows, *warning]
+
+
+def _format_params(params: Mapping[str, JsonValue]) -> str:
+    values = {
+        name: f"({_format_params(value)})" if isinstance(value, dict) else value for name, value in params.items()
+    }
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _group(figures: Mapping[str, Mapping[str, float]]) -> Groups:

@@ -101,6 +101,13 @@ def test_the_report_has_a_column_per_experiment_and_charts(tracker: ExperimentTr
         assert widths[:2] == ["400.0", "200.0"]
 
 
+def test_parameters_can_be_nested_as_in_a_retriever_s_file(tracker: ExperimentTracker, tmp_path: Path) -> None:
+    id = tracker.create_experiment("a", retriever_params={"sparse_params": {"k1": 1.5, "b": 0.75}, "fusion": "rrf"})
+    tracker.log_result(id, {"map": 0.5})
+    text = tracker.generate_comparison_report([id], tmp_path / "all.md").read_text()
+    assert "sparse_params (k1 1.5, b 0.75), fusion rrf" in text
+
+
 def test_experiments_on_different_datasets_are_not_called_comparable(
     tracker: ExperimentTracker, tmp_path: Path
 ) -> None:
