@@ -18,3 +18,8 @@ class BaseComparison:
 
     def row(self, measure: str) -> ComparedMeasure | None:
         return next((row for row in self.rows if row.measure == measure), None)
+
+    def is_loss(self, measure: str) -> bool:
+        """True if the gate fails a check of this measure."""
+        checks = self.gate.checks if self.gate else ()
+        return any(check.measure == measure and check.outcome == "fail" for check in checks)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
@@ -45,7 +45,7 @@ MAX_TEXT = 110
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A measure in large digits. `change` is its difference from the base."""
+    """A measure in large digits. `change` is its difference from the base, `trend` a significant one in words."""
 
     name: str
     value: str
@@ -121,18 +121,24 @@ def render_markdown(page: ReportPage) -> str:
 def _build_figure(run: FinishedRun, name: str, comparison: BaseComparison | None) -> Figure:
     values = run.measures[name]
     estimate = Estimate(values["mean"], values["low"], values["high"])
-    row = comparison.row(name) if comparison else None
-    difference = row.comparison.difference if row else None
-    is_gain = bool(row and row.comparison.difference.mean > 0)
-    return Figure(
+    figure = Figure(
         name=name,
         value=f"{estimate.mean:.3f}",
         interval=format_interval(estimate),
         coverage=f"n {values['questions']}, coverage {format_share(values['coverage'])}",
         plot=draw_interval(estimate, 0, 1, f"{name}: {estimate.mean:.3f}, {format_interval(estimate)}"),
-        change=format_difference(difference.mean) if difference else "",
-        change_interval=format_difference_interval(difference) if difference else "",
-        trend=("better" if is_gain else "worse") if row and row.is_significant else "",
+    )
+    row = comparison.row(name) if comparison else None
+    if not comparison or not row:
+        return figure
+    difference, trend = row.comparison.difference, ""
+    if row.is_significant or comparison.is_loss(name):
+        trend = "better" if difference.mean > 0 else "worse"
+    return replace(
+        figure,
+        change=format_difference(difference.mean),
+        change_interval=format_difference_interval(difference),
+        trend=trend,
     )
 
 
