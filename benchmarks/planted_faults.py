@@ -21,7 +21,6 @@ import numpy as np
 
 from benchmarks.machine import command, heading
 from benchmarks.planted_parts import (
-    CappedLeg,
     DenyingJudge,
     FlippedFusion,
     GarbageModel,
@@ -153,8 +152,7 @@ GARBAGE_JUDGE = LlmJudge(GarbageModel(), Thresholds(supported=0.5, partial=0.3),
 FAULTS = [
     Fault("answer cut by the chunker", "span_lost", collection=CUT),
     Fault("question rewritten to another", "rewrite_error", plant_pipeline=RuinousAnswerer),
-    Fault("pool capped at one chunk a leg", "pool_miss", partial(change_legs, partial(CappedLeg, most=1))),
-    Fault("legs lack half of the chunks", "pool_miss", partial(change_legs, HalfLeg)),
+    Fault("pool capped at half of the chunks", "pool_miss", partial(change_legs, HalfLeg)),
     Fault("fusion flipped", "fusion_loss", flip_fusion),
     Fault("reranker reversed", "rerank_loss", reverse_reranker),
     Fault("prompt of 64 tokens", "budget_cut", plant_pipeline=shrink_budget),

@@ -47,22 +47,8 @@ class CuttingChunker:
 
 
 @dataclass(frozen=True)
-class CappedLeg:
-    """A leg that ranks at most `most` chunks."""
-
-    leg: Leg
-    most: int
-
-    async def rank(self, query: Query, k: int) -> Ranking:
-        return await self.leg.rank(query, min(k, self.most))
-
-    async def score(self, query: Query, chunk_ids: Sequence[UUID]) -> list[float]:
-        return await self.leg.score(query, chunk_ids)
-
-
-@dataclass(frozen=True)
 class HalfLeg:
-    """A leg whose index lacks every other chunk."""
+    """A leg that ranks only half of the chunks, always the same."""
 
     leg: Leg
 
