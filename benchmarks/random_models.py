@@ -89,10 +89,16 @@ def write_random_model(name: str, folder: Path) -> None:
     kind.from_config(config).save_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(find_model_folder("all-MiniLM-L6-v2"))
     tokenizer.model_max_length = shape.window
-    tokenizer.model_input_names = ["input_ids", "attention_mask"]  # the others have no second type of tokens
     tokenizer.save_pretrained(folder)
+    _remove_token_types(folder / "tokenizer_config.json")
     if not shape.labels:
         _write_modules(folder, config.hidden_size)
+
+
+def _remove_token_types(config: Path) -> None:
+    """Makes the tokenizer return no token types: XLM-RoBERTa has one type, and BERT's tokenizer numbers two."""
+    settings = json.loads(config.read_text())
+    config.write_text(json.dumps({**settings, "model_input_names": ["input_ids", "attention_mask"]}))
 
 
 def _write_modules(folder: Path, dimension: int) -> None:
