@@ -19,11 +19,17 @@ SOURCE = Path(__file__).parents[1]
 def describe_program() -> dict[str, Any]:
     """The command without secrets, the time, the versions, and the commit if the program runs from its repository."""
     return {
-        "command": scrub_text(shlex.join(["rag", *sys.argv[1:]])),
+        "command": shlex.join(["rag", *map(hide_secrets, sys.argv[1:])]),
         "commit": find_commit(SOURCE),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
     }
+
+
+def hide_secrets(argument: str) -> str:
+    """The argument without secrets. The value of a setting with a secret name is replaced as a whole."""
+    scrubbed, hidden = scrub_text(argument), f"{argument.partition('=')[0]}=[secret]"
+    return hidden if scrubbed.startswith(hidden) else scrubbed
 
 
 def find_commit(folder: Path) -> str | None:
