@@ -26,12 +26,13 @@ def find_answer_spans(question: Question, texts: Mapping[str, str]) -> dict[str,
 
 
 def has_gold_passage(question: Question, passages: Iterable[tuple[str, str]], words: Mapping[str, str]) -> bool | None:
-    """True if a passage of a relevant document contains the words of its answer; None without relevant documents.
+    """True if a passage of a relevant document contains the words of its answer; None without an answer to contain.
 
-    `passages` are pairs of a document and a text. Any passage of a document that is not in `words` is enough.
+    `passages` are pairs of a document and a text. Any passage of a document that is not in `words` is enough. No
+    passage has the answer to an unanswerable question, even if documents about its subject are graded as relevant.
     """
     relevant = set(relevant_ids(question.grades))
-    if not relevant:
+    if not relevant or question.answerable is False:
         return None
     return any(
         document in relevant and (document not in words or contains_reference(text, [words[document]]) == 1)

@@ -38,7 +38,8 @@ class Outcome:
     """What became of one question.
 
     `reached` is True if a relevant passage was in the prompt or, if nothing was answered, a relevant chunk was among
-    the first hits; None if no document is relevant. `cites_relevant` is True if a citation is of a relevant document.
+    the first hits; None if no document has the answer. `cites_relevant` is True if a citation is of a relevant
+    document.
     """
 
     question: Question

@@ -112,6 +112,14 @@ def test_a_refusal_is_right_if_the_documents_do_not_answer_or_might_not() -> Non
     assert not outcome(REFUSED, unknown, reached=None).is_failure
 
 
+def test_documents_about_an_unanswerable_question_need_not_be_read() -> None:
+    graded = Question(id="q4", text="Who built them?", grades={"gates": 1}, answerable=False)
+    reached = has_gold_passage(graded, [("crane", "The crane is red.")], {})
+    assert reached is None
+    assert not outcome(REFUSED, graded, reached=reached).is_failure
+    assert label_failure(outcome(answered(question=graded), graded, reached=reached), None).label == "under_abstain"
+
+
 def test_the_waterfall_is_in_the_order_of_the_labels_and_shows_the_worst_first() -> None:
     failed = [outcome(answered(), cites_relevant=False), outcome(WRONG), outcome(answered())]
     waterfall = waterfall_to_json(build_waterfall([*failed, UNREACHED], {"q1": lost("depth", ranks={"dense": 0})}))
