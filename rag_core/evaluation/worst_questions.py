@@ -7,6 +7,8 @@ from rag_core.evaluation.finished_run import FinishedQuestion, FinishedRun
 from rag_core.evaluation.stages import FINAL
 
 MAX_WORST = 10
+MAX_ERRORS = 3
+"""The number of questions that ended with an error, which are shown first; their errors are often the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +32,15 @@ class WorstQuestion:
 
 
 def find_worst(run: FinishedRun) -> list[WorstQuestion]:
-    """The worst questions of the failure waterfall if the run has one, or else those with the lowest scores."""
+    """Questions with errors, and the worst of the failure waterfall; without one, those with the lowest scores."""
     questions = {question.id: question for question in run.questions}
     if waterfall := run.report.get("waterfall"):
-        examples = [example for example in waterfall["examples"] if example["question"] in questions]
-        return [
+        errors = {id: question for id, question in questions.items() if question.is_failed}
+        worst = [
+            _describe(question, label=find_loss(question), ranks=question.ranks)
+            for question in list(errors.values())[:MAX_ERRORS]
+        ]
+        worst += [
             _describe(
                 questions[example["question"]],
                 label=example["label"],
@@ -42,8 +48,10 @@ def find_worst(run: FinishedRun) -> list[WorstQuestion]:
                 ranks=example["ranks"] or questions[example["question"]].ranks,
                 was_read=example["passages"],
             )
-            for example in examples[:MAX_WORST]
+            for example in waterfall["examples"]
+            if example["question"] in questions.keys() - errors.keys()
         ]
+        return worst[:MAX_WORST]
     failed = sorted((question for question in run.questions if question.score < 1), key=lambda failed: failed.score)
     return [_describe(question, label=find_loss(question), ranks=question.ranks) for question in failed[:MAX_WORST]]
 

@@ -14,15 +14,15 @@ LABELS: Mapping[str, str] = {
     "span_lost": "the answer is in no chunk",
     "rewrite_error": "the rewritten question does not find it",
     "pool_miss": "no leg of the search finds it",
-    "fusion_loss": "the fusion of the legs drops it",
-    "rerank_loss": "the reranker drops it",
+    "fusion_loss": "the fusion of the legs ranks it too low",
+    "rerank_loss": "a step after the fusion ranks it too low",
     "budget_cut": "it does not fit into the prompt",
-    "unused_context": "it is in the prompt, and the answer is wrong",
-    "unsupported_claim": "the passages do not support the answer",
-    "wrong_citation": "a citation is wrong",
+    "unused_context": "the answer is wrong, but no earlier step lost it",
+    "unsupported_claim": "the judge finds the answer unsupported",
+    "wrong_citation": "no citation is of a relevant document",
     "over_abstain": "an answerable question is refused",
     "under_abstain": "an unanswerable question is answered",
-    "judge_error": "the judge could not grade the answer",
+    "judge_error": "only the judge failed, or contradicts the measures",
 }
 """The labels of the failure waterfall in its order, with their meanings."""
 UNMEASURED = "unmeasured"
@@ -50,8 +50,8 @@ def build_losses(run: FinishedRun) -> Losses | None:
     waterfall = run.report.get("waterfall")
     if waterfall and waterfall["questions"]:
         title = f"{waterfall['failed']} of {waterfall['questions']} measured questions fail"
-        good, unmeasured = waterfall["questions"] - waterfall["failed"], sum(q.is_failed for q in run.questions)
-        counts = {"good": good, **waterfall["labels"], UNMEASURED: unmeasured}
+        good = waterfall["questions"] - waterfall["failed"]
+        counts = {"good": good, **waterfall["labels"], UNMEASURED: _count_errors(run)}
         styles = {name: f"c{index}" for index, name in enumerate(LABELS)}
         meanings = {"good": "the answer is good", **LABELS, UNMEASURED: "the search or the answer ended with an error"}
         parts = _build_parts(counts, meanings, styles)
@@ -68,6 +68,12 @@ def build_losses(run: FinishedRun) -> Losses | None:
     return Losses(
         heading="Where relevant documents are lost", title=title, chart=_draw_parts(parts, title), parts=parts
     )
+
+
+def _count_errors(run: FinishedRun) -> int:
+    """The questions without a label. An answer can be labelled even if the separate search of its question failed."""
+    errors = [question.answer.error for question in run.answered if question.answer]
+    return sum(map(bool, errors or [question.error for question in run.questions]))
 
 
 def _build_parts(counts: Mapping[str, int], meanings: Mapping[str, str], styles: Mapping[str, str]) -> list[LossPart]:

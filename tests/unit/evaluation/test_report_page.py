@@ -60,7 +60,7 @@ def test_without_a_base_the_coverage_decides() -> None:
     assert build_page(finished_run(*questions)).verdict.state == "valid"
     failed = build_page(finished_run(*questions, failures=[{"question": "q1", "reason": "no store"}]))
     assert failed.verdict.state == "invalid"
-    assert failed.verdict.reasons[0] == "ndcg@10 covers 90 % of its questions; at least 95% are required"
+    assert failed.verdict.reasons == ["ndcg@10, recall@10 cover 90 % of the questions; at least 95% are required"]
     assert failed.facts[1] == "coverage 90 %"
 
 
@@ -82,6 +82,31 @@ def test_the_bar_is_that_of_the_failure_waterfall_if_there_is_one() -> None:
         ("good", 9, "81.8 %"),
         ("fusion_loss", 1, "9.1 %"),
         ("unmeasured", 1, "9.1 %"),
+    ]
+
+
+def test_an_answer_with_a_label_is_measured_even_if_its_search_ended_with_an_error() -> None:
+    questions = [question(1, answer=answer()), question(2, answer=answer(0.0), error="no store")]
+    losses = build_page(finished_run(*questions, waterfall=waterfall("q2"))).losses
+    assert losses is not None
+    assert [part.name for part in losses.parts] == ["good", "fusion_loss"]
+
+
+def test_questions_that_ended_with_an_error_are_among_the_worst() -> None:
+    errors = [question(number, rank=None, error="no store") for number in range(5)]
+    run = finished_run(*errors, question(7, rank=None), waterfall=waterfall("q7", "q1"))
+    assert [(worst.id, worst.label, worst.detail) for worst in find_worst(run)][2:] == [
+        ("q2", "failed", "no store"),
+        ("q7", "fusion_loss", "The document was first in the dense leg."),
+    ]
+
+
+def test_one_reason_is_for_all_measures_with_the_same_coverage() -> None:
+    estimate = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    hits = {"measures": dict.fromkeys(["mrr", "map", "ndcg@10", "recall@10", "success@5"], estimate), "errors": 1}
+    run = finished_run(question(1), stages={"final": hits}, failures=[{"question": "q1", "reason": "no store"}])
+    assert build_page(run).verdict.reasons == [
+        "mrr, map, ndcg@10 and 2 more measures cover 0 % of the questions; at least 95% are required"
     ]
 
 
