@@ -68,8 +68,8 @@ def pair_with_base(runs: Sequence[MeasuredRun], base: str, needs_base: bool) -> 
     raise InvalidRunError(f"no run is promoted for {names}; promote one with `rag promote RUN`, or pass --base RUN")
 
 
-def list_promoted(run: MeasuredRun) -> list[Path]:
-    """The folders of all runs of this profile and dataset that were promoted, in no order."""
+def list_past_runs(run: MeasuredRun) -> list[Path]:
+    """The folders of all runs of this profile and dataset that were ever promoted, in no order."""
     folders = [file.parent for file in runs_folder().glob(f"{'[0-9a-f]' * HASH_DIGITS}/{REPORT}")]
     reports = {folder: read_report(folder) for folder in folders}
     kind = (run.dataset, run.split, run.profile)
@@ -95,8 +95,9 @@ def _run_files(folder: Path) -> Iterator[Path]:
 
 
 def _hash_files(folder: Path) -> str:
+    """The hash of what was measured. The page can be written again, with another base."""
     digest = hashlib.sha256()
-    for file in _run_files(folder):
+    for file in (file for file in _run_files(folder) if file.name != HTML):
         digest.update(f"{file.as_posix()}\0{(folder / file).stat().st_size}\0".encode())
         digest.update((folder / file).read_bytes())
     return digest.hexdigest()[:HASH_DIGITS]

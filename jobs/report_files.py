@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from jobs.evaluation_runs import read_finished_run, read_report, read_run
-from jobs.promotion import PROMOTED, find_base, list_promoted, pair_with_base
+from jobs.evaluation_runs import HTML, read_finished_run, read_report, read_run, read_runs
+from jobs.promotion import PROMOTED, find_base, list_past_runs, pair_with_base
 from rag_core.errors import InvalidRunError
 from rag_core.evaluation.comparison import common_measures, compare_runs
 from rag_core.evaluation.finished_run import NDCG, FinishedQuestion, FinishedRun
 from rag_core.evaluation.gate import Gate, check_run
-from rag_core.evaluation.measured_run import MeasuredRun
+from rag_core.evaluation.measured_run import MeasuredRun, RunPair, pair_runs
 from rag_core.evaluation.report_page.base_comparison import BaseComparison
 from rag_core.evaluation.report_page.history import PastRun
 from rag_core.evaluation.report_page.page import ReportPage, build_page, render_html, render_markdown
@@ -22,7 +22,7 @@ QUALITY_MEASURES: Mapping[str, tuple[str, ...]] = {
     "completeness": ("rubric_completeness",),
 }
 """The measures for each quality of an answer; the first that was measured counts."""
-HTML, MARKDOWN, LINES = "report.html", "report.md", "per_question.jsonl"
+MARKDOWN, LINES = "report.md", "per_question.jsonl"
 
 
 def write_report(folder: Path, base: str, gate: Gate, html: Path | None = None, markdown: Path | None = None) -> Path:
@@ -41,17 +41,30 @@ def write_report(folder: Path, base: str, gate: Gate, html: Path | None = None, 
 
 
 def compare_with_base(run: MeasuredRun, base: str, gate: Gate) -> BaseComparison:
-    """The comparison of `rag compare` and the verdict of `rag gate`. A run that cannot be judged is not an error."""
+    """The comparison of `rag compare` and the verdict of `rag gate`, for this dataset alone.
+
+    A run that cannot be judged is not an error.
+    """
     name = "the promoted run" if base == PROMOTED else base
     try:
-        pairs = pair_with_base([run], base, needs_base=True)
+        pairs = _pair_with_base(run, base)
         rows = compare_runs(pairs, common_measures(pairs))
     except InvalidRunError as error:
         return BaseComparison(base=name, refusal=str(error))
     try:
-        return BaseComparison(base=name, rows=rows, gate=check_run(gate, [run], pairs))
+        ranges = {dataset: limits for dataset, limits in gate.ranges.items() if dataset == run.name}
+        result = check_run(gate.model_copy(update={"ranges": ranges}), [run], pairs)
+        return BaseComparison(base=name, rows=rows, gate=result)
     except InvalidRunError as error:
         return BaseComparison(base=name, rows=rows, refusal=str(error))
+
+
+def _pair_with_base(run: MeasuredRun, base: str) -> list[RunPair]:
+    """Pairs the run with the one of its dataset. Other datasets of the base have reports of their own."""
+    if base == PROMOTED:
+        return pair_with_base([run], base, needs_base=True)
+    bases = read_runs(Path(base))
+    return pair_runs([other for other in bases if other.name == run.name] or bases, [run])
 
 
 def describe_question(question: FinishedQuestion) -> dict[str, Any]:
@@ -76,7 +89,7 @@ def describe_question(question: FinishedQuestion) -> dict[str, Any]:
 def _build_page(folder: Path, run: FinishedRun, measured: MeasuredRun, comparison: BaseComparison | None) -> ReportPage:
     promoted = find_base(measured)
     past = [
-        earlier for path in list_promoted(measured) for earlier in _read_past_run(path, is_promoted=path == promoted)
+        earlier for path in list_past_runs(measured) for earlier in _read_past_run(path, is_promoted=path == promoted)
     ]
     past.sort(key=lambda earlier: earlier.when)
     return build_page(run, comparison, [*past, *_read_past_run(folder, is_promoted=False)])

@@ -68,6 +68,32 @@ def test_files_elsewhere_require_a_run_of_one_dataset(rag: Rag, tmp_path: Path) 
     assert read_title(runs[1]) == "# INVALID: whales with default"
 
 
+def test_each_dataset_of_a_folder_is_compared_with_its_own_base(rag: Rag, tmp_path: Path) -> None:
+    for folder, whales in (("a", GOOD), ("b", BAD)):
+        write_run_folder(tmp_path / folder / "seals", GOOD)
+        write_run_folder(tmp_path / folder / "whales", whales, dataset="whales")
+    limits = tmp_path / "gate.yaml"
+    limits.write_text("ranges: {seals: {ndcg@10: [0.8, 0.9]}, whales: {ndcg@10: [0, 1]}}")
+    assert rag("report", tmp_path / "b", "--base", tmp_path / "a", "--gate", limits).code == 0
+    assert read_title(tmp_path / "b" / "seals") == "# PASS: seals with default"
+    assert read_title(tmp_path / "b" / "whales") == "# FAIL: whales with default"
+
+
+def test_a_base_without_the_dataset_is_refused(rag: Rag, tmp_path: Path) -> None:
+    base = write_run_folder(tmp_path / "a", GOOD, dataset="whales")
+    run = write_run_folder(tmp_path / "b", GOOD)
+    assert rag("report", run, "--base", base).code == 0
+    assert "datasets are whales and seals" in (run / "report.md").read_text()
+
+
+def test_a_run_is_the_same_run_after_its_report_was_written_again(rag: Rag, tmp_path: Path) -> None:
+    base, run = write_run_folder(tmp_path / "a", BAD), write_run_folder(tmp_path / "b", GOOD)
+    rag("report", run)
+    first = rag("promote", run, "--json").json
+    rag("report", run, "--base", base)
+    assert rag("promote", run, "--json").json == first
+
+
 def test_each_question_is_a_line_of_json_in_which_null_is_not_measured(rag: Rag, tmp_path: Path) -> None:
     run = write_run_folder(tmp_path / "a", [0.5], measure="recall@5")
     write_answers(run, "faithfulness", [0.25])
