@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rag_core.evaluation.answer_traces import REFUSALS
 from rag_core.evaluation.metrics import Grades
 from rag_core.evaluation.stages import FINAL
 
-REFUSALS = ("abstained", "blocked")
 NDCG = "ndcg@10"
 
 
