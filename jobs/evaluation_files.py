@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from jobs.evaluation_runs import ANSWERS
 from rag_core.errors import UsageError
 from rag_core.evaluation.dataset import write_qrels, write_run
 from rag_core.evaluation.report import Evaluation, to_json
@@ -60,8 +61,11 @@ def write_evaluation(
 ) -> None:
     """Writes report.json, questions.parquet, qrels.trec, and a TREC run of every stage, to a folder of `make_folder`.
 
-    `description` becomes part of the report. `failures` holds the labels of failed questions.
+    `description` becomes part of the report. `failures` holds the labels of failed questions. The rankings and answers
+    of an earlier run in the folder are deleted.
     """
+    for file in (folder / ANSWERS, *folder.glob("runs/*.trec")):
+        file.unlink(missing_ok=True)
     report = {**description, **to_json(evaluation)}
     (folder / "report.json").write_text(json.dumps(report, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     rows = [{**question_row(judged), "failure": failures.get(judged.question.id)} for judged in evaluation.questions]

@@ -243,7 +243,12 @@ def test_a_corpus_that_is_in_step_is_not_ingested_again(rag: Any, dataset: Path,
 
 
 def test_the_files_hold_what_was_measured(rag: Any, dataset: Path, tmp_path: Path) -> None:
+    earlier = [tmp_path / "out" / name for name in ("answers.parquet", "runs/splade.trec")]
+    for file in earlier:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("an earlier run")
     told = json.loads(rag("evaluate", dataset, "--json", "--out", tmp_path / "out"))
+    assert not any(file.exists() for file in earlier)
     assert json.loads((tmp_path / "out" / "report.json").read_text()) == told
     assert told["questions_per_second"] > 0
     assert told["ingest_seconds"]["total"] >= told["ingest_seconds"]["embed"] > 0
