@@ -122,6 +122,9 @@ def evaluate(
 
     if len(datasets) > 1 and (collection or against):
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
+    names = [folder.resolve().name for folder in datasets]
+    if len(set(names)) < len(names):
+        raise UsageError(f"datasets must have different names, got {', '.join(names)}")
     if any(map(has_claims, datasets)):
         if answers or own_documents or ragas or judge or collection or against or retriever:
             raise UsageError("claims measure only the judge: options about retrieval and answers do not apply")
@@ -146,8 +149,8 @@ def evaluate(
         judge=judge_endpoint,
     )
     results = []
-    for folder in datasets:
-        target = out / folder.resolve().name if out and len(datasets) > 1 else out
+    for folder, name in zip(datasets, names, strict=True):
+        target = out / name if out and len(datasets) > 1 else out
         results.append(evaluate_dataset(folder, choices, options, target))
         if not options.json:
             _print_results(results[-1])

@@ -214,6 +214,7 @@ def test_several_datasets_have_a_mean(rag: Any, dataset: Path, tmp_path: Path) -
     assert mean == pytest.approx(first)
     assert (tmp_path / "out" / "quay" / "report.json").is_file()
     assert "require one dataset, got 2" in rag("evaluate", dataset, other, "--collection", "c", "--json", code=2)
+    assert "must have different names, got quay, quay" in rag("evaluate", other, other, "--json", code=2)
 
 
 def test_the_table_has_a_line_for_each_stage(rag: Any, dataset: Path) -> None:
