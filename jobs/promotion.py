@@ -16,6 +16,7 @@ from jobs.evaluation_runs import ANSWERS, HTML, QUESTIONS, REPORT, read_report, 
 from rag_core.errors import InvalidRunError
 from rag_core.evaluation.measured_run import MeasuredRun, RunPair, check_coverage, pair_runs
 from rag_core.storage.embedded import rag_home
+from rag_core.types import DEFAULT_TENANT
 
 PROMOTED = "promoted"
 HASH_DIGITS = 16
@@ -68,14 +69,12 @@ def pair_with_base(runs: Sequence[MeasuredRun], base: str, needs_base: bool) -> 
     raise InvalidRunError(f"no run is promoted for {names}; promote one with `rag promote RUN`, or pass --base RUN")
 
 
-def list_past_runs(run: MeasuredRun) -> list[Path]:
-    """The folders of all runs of this profile and dataset that were ever promoted, in no order."""
+def list_past_runs(run: MeasuredRun, tenant: str) -> list[Path]:
+    """The folders of all runs of this profile, dataset and tenant that were ever promoted, in no order."""
     folders = [file.parent for file in runs_folder().glob(f"{'[0-9a-f]' * HASH_DIGITS}/{REPORT}")]
-    reports = {folder: read_report(folder) for folder in folders}
-    kind = (run.dataset, run.split, run.profile)
-    return [
-        folder for folder, report in reports.items() if (report["dataset"], report["split"], report["profile"]) == kind
-    ]
+    reports = {folder: {"tenant": DEFAULT_TENANT, **read_report(folder)} for folder in folders}
+    kind = {"dataset": run.dataset, "split": run.split, "profile": run.profile, "tenant": tenant}
+    return [folder for folder, report in reports.items() if all(report.get(name) == kind[name] for name in kind)]
 
 
 def _copy_run(folder: Path, target: Path) -> None:

@@ -15,6 +15,7 @@ from rag_core.evaluation.measured_run import MeasuredRun, RunPair, pair_runs
 from rag_core.evaluation.report_page.base_comparison import BaseComparison
 from rag_core.evaluation.report_page.history import PastRun
 from rag_core.evaluation.report_page.page import ReportPage, build_page, render_html, render_markdown
+from rag_core.types import DEFAULT_TENANT
 
 QUALITY_MEASURES: Mapping[str, tuple[str, ...]] = {
     "faithfulness": ("rubric_faithfulness", "ragas_faithfulness", "faithfulness"),
@@ -87,9 +88,11 @@ def describe_question(question: FinishedQuestion) -> dict[str, Any]:
 
 
 def _build_page(folder: Path, run: FinishedRun, measured: MeasuredRun, comparison: BaseComparison | None) -> ReportPage:
-    promoted = find_base(measured)
+    promoted, tenant = find_base(measured), run.report.get("tenant", DEFAULT_TENANT)
     past = [
-        earlier for path in list_past_runs(measured) for earlier in _read_past_run(path, is_promoted=path == promoted)
+        earlier
+        for path in list_past_runs(measured, tenant)
+        for earlier in _read_past_run(path, is_promoted=path == promoted)
     ]
     past.sort(key=lambda earlier: earlier.when)
     return build_page(run, comparison, [*past, *_read_past_run(folder, is_promoted=False)])

@@ -55,6 +55,9 @@ def test_the_promoted_run_is_a_base_and_part_of_the_history(rag: Rag, tmp_path: 
     rag("report", run, "--base", "promoted")
     assert read_title(run) == "# PASS: seals with default"
     assert "| 0.850 | promoted |" in (run / "report.md").read_text()
+    of_other_tenant = write_run_folder(tmp_path / "b", GOOD, stages=stages, tenant="quay")
+    rag("report", of_other_tenant)
+    assert "## History" not in (of_other_tenant / "report.md").read_text()
 
 
 def test_files_elsewhere_require_a_run_of_one_dataset(rag: Rag, tmp_path: Path) -> None:
