@@ -60,7 +60,7 @@ class Outcome:
         """None if there is nothing to compare with, or no answer."""
         if self.is_refused or "token_f1" not in self.measures:
             return None
-        return self.measures["contains_reference"] == 1 or self.measures["token_f1"] >= MIN_TOKEN_F1
+        return is_right_answer(self.measures)
 
     @property
     def is_unsupported(self) -> bool:
@@ -106,6 +106,11 @@ class Outcome:
     @property
     def _is_graded_unsupported(self) -> bool:
         return self.answer is not None and not self.is_refused and self.answer.trace.grade == "unsupported"
+
+
+def is_right_answer(measures: Mapping[str, float]) -> bool:
+    """True if the measures of an answer with references are those of a right one."""
+    return measures["contains_reference"] == 1 or measures["token_f1"] >= MIN_TOKEN_F1
 
 
 def search_outcome(judged: JudgedQuestion) -> Outcome:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from rag_core.evaluation.feedback import cohen_kappa
 from rag_core.evaluation.finished_run import FinishedRun
+from rag_core.evaluation.outcomes import MIN_TOKEN_F1, is_right_answer
 from rag_core.evaluation.report_page.section import Section, Table, join_values
 
 MAX_REASONS = 5
@@ -20,9 +21,9 @@ def build_judge(run: FinishedRun) -> Section | None:
     )
     facts = [("judge", join_values(run.report.get("judge") or {}))]
     grades = [
-        (question.answer.measures["judge_supported"] >= 0.5, question.answer.measures["contains_reference"] >= 0.5)
+        (question.answer.measures["judge_supported"] >= 0.5, is_right_answer(question.answer.measures))
         for question in run.answered
-        if question.answer and {"judge_supported", "contains_reference"} <= question.answer.measures.keys()
+        if question.answer and {"judge_supported", "contains_reference", "token_f1"} <= question.answer.measures.keys()
     ]
     if not grades and not failures:
         return None
@@ -32,21 +33,26 @@ def build_judge(run: FinishedRun) -> Section | None:
     if failures:
         rows = [(name, str(count), reason) for (name, reason), count in failures.most_common(MAX_REASONS)]
         tables.append(Table(caption="not measured", columns=("measure", "answers", "reason"), rows=rows))
-    return Section(id="judge", title="Judge", tables=tables)
+    note = (
+        f"An answer is right if it contains a reference, or if its token F1 is at least {MIN_TOKEN_F1}."
+        if grades
+        else ""
+    )
+    return Section(id="judge", title="Judge", note=note, tables=tables)
 
 
 def _agreement_facts(grades: Sequence[tuple[bool, bool]]) -> list[tuple[str, str]]:
     kappa = cohen_kappa([(str(supported), str(is_right)) for supported, is_right in grades])
     both = sum(supported and is_right for supported, is_right in grades)
     return [
-        ("supported, and contains a reference", str(both)),
+        ("supported, and right", str(both)),
         (
-            "supported, but contains no reference",
+            "supported, but wrong",
             str(sum(supported and not is_right for supported, is_right in grades)),
         ),
         (
-            "not supported, but contains a reference",
+            "not supported, but right",
             str(sum(is_right and not supported for supported, is_right in grades)),
         ),
-        ("Cohen's kappa of support and references", "undefined" if kappa is None else f"{kappa:.2f}"),
+        ("Cohen's kappa of being supported and being right", "undefined" if kappa is None else f"{kappa:.2f}"),
     ]

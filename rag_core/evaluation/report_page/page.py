@@ -106,7 +106,7 @@ def build_page(run: FinishedRun, comparison: BaseComparison | None = None, past:
         losses=build_losses(run),
         worst=find_worst(run),
         sections=[section for section in sections if section],
-        questions=[_build_line(question) for question in run.questions],
+        questions=[_build_line(question, is_labelled="waterfall" in report) for question in run.questions],
     )
 
 
@@ -142,7 +142,9 @@ def _build_figure(run: FinishedRun, name: str, comparison: BaseComparison | None
     )
 
 
-def _build_line(question: FinishedQuestion) -> QuestionLine:
+def _build_line(question: FinishedQuestion, is_labelled: bool) -> QuestionLine:
+    """The row of a question. If failures are labelled, one without a label has a reason only if it has an error."""
+    has_reason = question.is_failed or (not is_labelled and question.score < 1)
     rank = question.ranks.get("final")
     is_long = len(question.text) > MAX_TEXT
     return QuestionLine(
@@ -150,7 +152,7 @@ def _build_line(question: FinishedQuestion) -> QuestionLine:
         text=question.text[: MAX_TEXT - 1] + "…" if is_long else question.text,
         score=f"{question.score:.3f}",
         rank=str(rank) if rank else "none" if question.grades else "",
-        label=question.failure or ("" if question.score == 1 else find_loss(question)),
+        label=question.failure or (find_loss(question) if has_reason else ""),
     )
 
 

@@ -110,6 +110,26 @@ def test_one_reason_is_for_all_measures_with_the_same_coverage() -> None:
     ]
 
 
+def test_only_questions_that_failed_have_a_reason_if_there_is_a_waterfall() -> None:
+    given = [question(1, answer=answer(0.6)), question(2, rank=3, failure="fusion_loss"), question(3, error="no store")]
+    assert [line.label for line in build_page(finished_run(*given)).questions] == [
+        "differs from the reference",
+        "fusion_loss",
+        "failed",
+    ]
+    page = build_page(finished_run(*given, waterfall=waterfall("q2")))
+    assert [line.label for line in page.questions] == ["", "fusion_loss", "failed"]
+
+
+def test_the_judge_is_compared_with_the_rule_of_the_waterfall_for_right_answers() -> None:
+    measures = {"judge_supported": 1.0, "contains_reference": 0.0}
+    run = finished_run(
+        question(1, answer=answer(measures={**measures, "token_f1": 0.2})),
+        question(2, answer=answer(measures={**measures, "token_f1": 0.1})),
+    )
+    assert cells(build_page(run), "judge")[2:4] == [("supported, and right", "1"), ("supported, but wrong", "1")]
+
+
 def test_without_a_waterfall_the_bar_counts_the_relevant_documents_that_are_lost() -> None:
     losses = build_page(finished_run(question(1))).losses
     assert losses is not None
