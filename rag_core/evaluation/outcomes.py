@@ -4,7 +4,8 @@ Without an answer, a question fails if no relevant chunk is among its first 10 h
 if the answer's spans are known, else no chunk of a relevant document. With an answer, it fails if
 
     the answer is wrong         it contains none of the references, and its token F1 is below MIN_TOKEN_F1
-    nothing relevant was read   the question has no references, and the prompt has no relevant passage
+    nothing relevant was read   the question has no references, and the prompt has no relevant passage, although the
+                                question is not known to be unanswerable
     it is unsupported           the judge grades it `unsupported`, unless its measures contradict that
     it is miscited              the prompt has a relevant passage, but no citation is of a relevant document
     it is missing               the question is known to be answerable, and was refused
