@@ -7,9 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fakes.openai_endpoint import Endpoint, connect, error_response, run_endpoint, whole_response
 
+from jobs.answer_journal import ANSWER
 from jobs.answer_scores import add_scores, build_score_journal, score_answers
 from jobs.ingest import RunnerName
 from jobs.rubric_scores import RubricTask
@@ -120,6 +122,15 @@ def test_a_run_that_is_continued_scores_no_answer_twice(tmp_path: Path) -> None:
         assert len(endpoint.requests) == 3
         score(endpoint, [measured(0), measured(1)], tmp_path)
         assert len(endpoint.requests) == 3
+
+
+def test_scores_are_used_for_an_answer_that_was_read_from_its_journal(tmp_path: Path) -> None:
+    answer = measured(0, score=np.float64(0.5))
+    read = replace(answer, trace=ANSWER.validate_json(ANSWER.dump_json(answer.trace)))
+    with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
+        score(endpoint, [answer], tmp_path)
+        score(endpoint, [read], tmp_path)
+        assert len(endpoint.requests) == 1
 
 
 def test_scores_of_another_answer_or_another_model_are_not_used(tmp_path: Path) -> None:
