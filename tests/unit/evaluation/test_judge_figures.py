@@ -102,6 +102,18 @@ def test_claims_are_not_measured_with_options_for_questions(rag: Any, tmp_path: 
     assert "in separate calls" in rag("evaluate", tmp_path, tmp_path / "questions").err
 
 
+def test_claims_with_one_label_and_an_unusable_folder_are_errors_before_anything_is_judged(
+    rag: Any, tmp_path: Path
+) -> None:
+    write_claims(tmp_path, CLAIMS)
+    refused = rag("evaluate", tmp_path, "--limit", 1)
+    assert "must have claims with label 1 and with label 0 among the first 1" in refused.err
+    (tmp_path / "file").touch()
+    refused = rag("evaluate", tmp_path, "--out", tmp_path / "file" / "out")
+    assert "--out must be a folder that can be written to" in refused.err
+    assert "judging" not in refused.err
+
+
 def test_claims_are_checked_and_shown(rag: Any, tmp_path: Path) -> None:
     write_claims(tmp_path, CLAIMS)
     assert rag("dataset", "check", tmp_path, "--json").json["claims"] == 10
