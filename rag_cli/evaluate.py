@@ -122,6 +122,9 @@ def evaluate(
 
     if len(datasets) > 1 and (collection or against):
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
+    names = [folder.resolve().name for folder in datasets]
+    if out and len(set(names)) < len(names):
+        raise UsageError(f"--out requires datasets with different names, got {', '.join(names)}")
     if any(map(has_claims, datasets)):
         if answers or own_documents or ragas or judge or collection or against or retriever:
             raise UsageError("claims measure only the judge: options about retrieval and answers do not apply")

@@ -114,6 +114,16 @@ def test_claims_with_one_label_and_an_unusable_folder_are_errors_before_anything
     assert "judging" not in refused.err
 
 
+def test_datasets_with_the_same_name_do_not_overwrite_each_other(rag: Any, tmp_path: Path) -> None:
+    folders = [tmp_path / "one" / "claims", tmp_path / "other" / "claims"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        write_claims(folder, CLAIMS)
+    refused = rag("evaluate", *folders, "--out", tmp_path / "out")
+    assert "--out requires datasets with different names, got claims, claims" in refused.err
+    assert not (tmp_path / "out").exists()
+
+
 def test_claims_are_checked_and_shown(rag: Any, tmp_path: Path) -> None:
     write_claims(tmp_path, CLAIMS)
     assert rag("dataset", "check", tmp_path, "--json").json["claims"] == 10
