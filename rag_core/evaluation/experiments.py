@@ -73,7 +73,8 @@ def report_experiment(
         [row for row in observations if row.exposure.variant == variant] for variant in ("control", "treatment")
     )
     if not control or not treatment:
-        raise UsageError("an experiment requires observations of control and treatment, got those of one variant only")
+        got = f"{len(control)} and {len(treatment)}"
+        raise UsageError(f"an experiment requires observations of control and treatment, got {got}")
     counts = [len(unique_ids(row.exposure.conversation for row in rows)) for rows in (control, treatment)]
     split_p = sample_ratio_p(counts[0], counts[1], share or observations[-1].exposure.share)
     difference, p = _compare_quality(control, treatment, effect)

@@ -108,6 +108,7 @@ def test_the_questions_of_one_conversation_are_not_independent() -> None:
     assert report(many_questions, share=3 / 1003).recommendation.startswith("Continue")
 
 
-def test_one_variant_alone_is_no_experiment() -> None:
-    with pytest.raises(UsageError, match="control and treatment"):
-        report_experiment(observe("control", 10, 0.6), 0.05, 0.5)
+@pytest.mark.parametrize("count", [0, 10])
+def test_one_variant_alone_is_no_experiment(count: int) -> None:
+    with pytest.raises(UsageError, match=f"observations of control and treatment, got {count} and 0"):
+        report_experiment(observe("control", count, 0.6), 0.05, 0.5)
