@@ -103,6 +103,13 @@ def test_an_endpoint_that_refuses_is_a_reason_too() -> None:
     assert "no such model" in scored.failures["rubric_relevance"]
 
 
+def test_many_refused_requests_do_not_fail_the_answers_after_them() -> None:
+    refusals = [error_response(400, {"error": {"message": "too long"}})] * 6
+    with run_endpoint(*refusals, whole_response(reply(5, 5, 5))) as endpoint:
+        scored = score(endpoint, [measured(n) for n in range(7)])
+    assert [bool(answer.failures) for answer in scored] == [True] * 6 + [False]
+
+
 def test_refusals_and_unanswerable_questions_are_not_graded_and_failed_ones_fail() -> None:
     unanswerable = replace(measured(1), question=replace(measured(1).question, answerable=False))
     answers = [measured(0, finish="abstained"), unanswerable, measured(2, error="GenerationError: down")]
