@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import rag_in_process
 from fakes.openai_endpoint import Endpoint, connect, error_response, run_endpoint, whole_response
 
 from jobs.answer_journal import ANSWER
@@ -162,3 +163,18 @@ def test_earlier_messages_of_the_conversation_are_shown_to_the_judge() -> None:
     with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
         score(endpoint, [replace(answer, question=question)])
     assert "user: The bank in Kiel?" in endpoint.prompts[0][1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--judge-model", "llama"), "--judge-model requires --judge, the URL of the endpoint"),
+        (("--judge", "127.0.0.1:9/v1", "--judge-model", "llama"), "--judge: base_url must "),
+        (("--ragas", "http://me:secret@host/v1", "--ragas-model", "llama"), "--ragas: base_url must not contain "),
+    ],
+)
+def test_an_unusable_endpoint_is_an_error_before_anything_is_measured(
+    options: Sequence[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    refused = rag_in_process(capfd)("evaluate", tmp_path, *options)
+    assert (refused.code, message in refused.err) == (2, True)
