@@ -21,7 +21,7 @@ BUCKETS = 10_000
 class Experiment:
     """An experiment. `share` is the share of conversations that the treatment gets; changing it moves conversations.
 
-    A new `name`, such as one with a version, assigns all conversations anew.
+    A new `name`, such as one with a version, assigns all conversations again.
     """
 
     name: str
