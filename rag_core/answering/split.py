@@ -70,8 +70,8 @@ class ExposedAnswerer:
             raise
         seconds = time.perf_counter() - started
         finish = reply.answer.finish
-        error = GenerationError.__name__ if finish == "broken" else ""
-        self.record(replace(self.exposure, seconds=seconds, error=error, abstained=finish == "abstained"))
+        kind = GenerationError.__name__ if finish == "broken" else ""
+        self.record(replace(self.exposure, seconds=seconds, error=kind, abstained=finish == "abstained"))
         return reply
 
 
