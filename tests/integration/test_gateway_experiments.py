@@ -11,11 +11,13 @@ import pytest
 from commands import rag_in_process
 from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
 from fakes.serving import scripted_graph
+from targets import superuser
 
 from rag_core.config import ExperimentSettings, Settings, TelemetrySettings
 from rag_core.errors import ConfigError, GenerationError, StoreError
 from rag_core.settings import load_settings
 from rag_core.storage.exposures import Exposure, Exposures, StoredExperiment
+from rag_core.storage.maintenance import remove_old_replies
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT
 from serve.gateway import build_fastapi
@@ -126,6 +128,17 @@ def test_the_command_reports_on_the_stored_conversations_and_their_ratings(
     assert report["control"] + report["treatment"] == 20
     assert report["coverage"] == 0.5
     assert report["recommendation"].startswith("Continue")
+
+
+def test_old_exposures_are_deleted(store: Postgres) -> None:
+    exposures = {id: Exposure(experiment="old", variant="control", bucket=7, conversation=id) for id in ("a", "b")}
+    with store.connect() as connection:
+        Exposures(connection, DEFAULT_TENANT).add(exposures)
+    with superuser(store) as connection:
+        connection.execute("update exposures set created_at = now() - interval '31 days' where answer_id = 'a'")
+    remove_old_replies(store, DEFAULT_TENANT, 30)
+    with store.connect() as connection:
+        assert [row.conversation for row, _ in Exposures(connection, DEFAULT_TENANT).read("old")] == ["b"]
 
 
 def test_exposures_do_not_wait_for_a_blocked_store_without_end(store: Postgres) -> None:
