@@ -71,6 +71,7 @@ def _judge_claims(
 
 def _describe(folder: Path, settings: "Settings") -> dict[str, Any]:
     from jobs.machine import describe_machine
+    from jobs.provenance import describe_program
     from jobs.question_answers import describe_configured_judge
     from rag_core.evaluation.claims import hash_claims
 
@@ -81,6 +82,7 @@ def _describe(folder: Path, settings: "Settings") -> dict[str, Any]:
         "dataset_hash": hash_claims(folder),
         "judge": describe_configured_judge(settings),
         "machine": describe_machine(),
+        **describe_program(),
     }
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from jobs.ingest import RunnerName
 from rag_cli.answer_evaluation_view import print_answers, print_means
-from rag_cli.claim_evaluation import evaluate_claims
+from rag_cli.claim_evaluation import INVALID_EXIT_CODE, evaluate_claims
 from rag_cli.dataset_evaluation import Choices, DatasetResults, ModelEndpoint, evaluate_dataset
 from rag_cli.ingest import RunnerOption
 from rag_cli.terminal.consoles import stdout_console
@@ -35,7 +35,6 @@ SHOWN_CHUNK_MEASURES = {
     "char IoU@5": "char_iou@5",
 }
 MAX_SHOWN_FAILURES = 5
-INVALID_EXIT_CODE = 5
 
 
 @command

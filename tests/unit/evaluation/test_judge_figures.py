@@ -87,6 +87,7 @@ def test_the_command_measures_the_judge_of_the_profile(rag: Any, tmp_path: Path)
     assert (mean["claims"], mean["measures"]["auroc"]) == (20, {"mean": 1.0})
     assert (report["claims"], report["coverage"], report["judge"]["type"]) == (10, 1.0, "lexical")
     assert report["measures"]["auroc"]["mean"] == 1.0
+    assert {"command", "commit", "finished", "versions"} <= report.keys()
     assert json.loads((tmp_path / "out" / "one" / "report.json").read_text()) == report
     rows = pq.read_table(tmp_path / "out" / "one" / "claims.parquet").to_pylist()
     assert [row["claim_id"] for row in rows] == [claim.id for claim in CLAIMS]
