@@ -11,10 +11,12 @@ from typing import Any, Protocol
 from anyio.from_thread import start_blocking_portal
 from pydantic import TypeAdapter
 
+from jobs.answer_journal import ANSWER
 from jobs.ingest import RunnerName
 from jobs.journal import Journal
 from jobs.row_runner import RowTask, run_rows
 from rag_core.evaluation.answer_measures import MeasuredAnswer
+from rag_core.evaluation.question import Question
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +55,7 @@ class ScoreTask(RowTask[MeasuredAnswer, Scores], Protocol):
     def description(self) -> Any: ...
 
 
-SCORES = TypeAdapter(Scores)
+SCORES, QUESTION = TypeAdapter(Scores), TypeAdapter(Question)
 
 
 def build_score_journal(folder: Path | None, task: ScoreTask) -> Journal[Scores]:
@@ -96,7 +98,7 @@ def start_scores(answer: MeasuredAnswer) -> Scores:
 
 def hash_answer(answer: MeasuredAnswer) -> str:
     """The SHA-256 of the question and the answer with its passages: scores of other ones are not used."""
-    return sha256(repr((answer.question, answer.trace)).encode()).hexdigest()
+    return sha256(QUESTION.dump_json(answer.question) + ANSWER.dump_json(answer.trace)).hexdigest()
 
 
 @contextmanager

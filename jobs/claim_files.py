@@ -8,7 +8,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.evaluation_files import make_folder
 from rag_core.evaluation.judge_figures import JudgedClaim
 
 CLAIMS = pa.schema(
@@ -25,8 +24,7 @@ CLAIMS = pa.schema(
 
 
 def write_claim_evaluation(folder: Path, judged: Sequence[JudgedClaim], report: Mapping[str, Any]) -> None:
-    """Writes report.json and claims.parquet."""
-    make_folder(folder)
+    """Writes report.json and claims.parquet to a folder of `check_folder`."""
     rows = [
         {
             "claim_id": claim.claim.id,

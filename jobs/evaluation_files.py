@@ -44,12 +44,18 @@ QUESTIONS = pa.schema(
 
 
 def make_folder(folder: Path) -> None:
+    """Creates the folder with a subfolder for TREC runs. Raises the error of `check_folder`."""
+    check_folder(folder)
+    (folder / "runs").mkdir(exist_ok=True)
+
+
+def check_folder(folder: Path) -> None:
     """Creates the folder, so that an unusable one is an error before anything is measured.
 
     Raises UsageError if it cannot be written to.
     """
     try:
-        (folder / "runs").mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=folder):
             pass
     except OSError as error:

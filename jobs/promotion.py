@@ -20,6 +20,8 @@ from rag_core.types import DEFAULT_TENANT
 
 PROMOTED = "promoted"
 HASH_DIGITS = 16
+COPY_PREFIX = ".copy-"
+"""The beginning of the names of unfinished copies."""
 
 
 def promote_run(folder: Path) -> str:
@@ -80,7 +82,7 @@ def list_past_runs(run: MeasuredRun, tenant: str) -> list[Path]:
 def _copy_run(folder: Path, target: Path) -> None:
     """Copies the files; the target appears only when it is complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    copy = Path(mkdtemp(dir=target.parent))
+    copy = Path(mkdtemp(dir=target.parent, prefix=COPY_PREFIX))
     for file in _run_files(folder):
         (copy / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(folder / file, copy / file)

@@ -8,17 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from jobs.evaluation_runs import HTML, REPORT
-from jobs.promotion import list_promoted_runs, runs_folder
+from jobs.promotion import COPY_PREFIX, list_promoted_runs, runs_folder
 from rag_core.errors import NotFoundError
 from rag_core.types import DEFAULT_TENANT
 
-HIDDEN_FIELDS = frozenset({"run", "machine"})
-"""The fields of a report that name a place or a computer."""
+HIDDEN_FIELDS = frozenset({"run", "machine", "command"})
+"""The fields of a report that name places or a computer."""
+REQUIRED_FIELDS = ("dataset", "split", "profile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRun:
-    """The evaluation of one dataset. `id` is the path below RAG_HOME/runs."""
+    """The evaluation of one dataset. `id` is the path below RAG_HOME/runs. A promoted copy has the time of its run."""
 
     id: str
     folder: Path
@@ -51,19 +52,34 @@ def find_stored_run(tenant: str, id: str) -> StoredRun:
 
 
 def _read_stored_runs(tenant: str) -> Iterator[StoredRun]:
-    """Skips what is not a run: a report that is being written, or one of another version."""
+    """Skips what is not a run: a report or copy that is being written, or a report of another version."""
     root, promoted = runs_folder(), list_promoted_runs()
     for path in [*root.glob(f"*/{REPORT}"), *root.glob(f"*/*/{REPORT}")]:
+        if path.parent.name.startswith(COPY_PREFIX):
+            continue
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
-            created_at = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+            modified = datetime.fromtimestamp(path.stat().st_mtime, UTC)
         except (OSError, ValueError):
             continue
-        if not isinstance(report, dict) or not {"dataset", "split", "profile"} <= report.keys():
+        if not isinstance(report, dict) or not all(isinstance(report.get(name), str) for name in REQUIRED_FIELDS):
             continue
         if report.get("tenant", DEFAULT_TENANT) == tenant:
             public_report = {name: value for name, value in report.items() if name not in HIDDEN_FIELDS}
             id = path.parent.relative_to(root).as_posix()
             yield StoredRun(
-                id=id, folder=path.parent, created_at=created_at, report=public_report, promoted=id in promoted
+                id=id,
+                folder=path.parent,
+                created_at=_parse_time(report.get("finished")) or modified,
+                report=public_report,
+                promoted=id in promoted,
             )
+
+
+def _parse_time(text: Any) -> datetime | None:
+    """None without a time with its zone, such as in the reports of older versions."""
+    try:
+        time = datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        return None
+    return time.astimezone(UTC) if time.tzinfo else None

@@ -14,6 +14,7 @@ from rag_core.errors import UsageError
 
 if TYPE_CHECKING:
     from rag_core.config import Settings
+    from rag_core.evaluation.claims import LabelledClaim
     from rag_core.evaluation.judge_figures import JudgeFigures
     from rag_core.protocols import Judge
 
@@ -25,7 +26,8 @@ def evaluate_claims(
 ) -> None:
     """Judges the claims, prints the figures, and writes them to `out`, in a subfolder for each of several datasets."""
     from jobs.claim_files import write_claim_evaluation
-    from rag_core.evaluation.claims import has_claims
+    from jobs.evaluation_files import check_folder
+    from rag_core.evaluation.claims import has_claims, read_claims
     from rag_core.evaluation.judge_figures import figures_to_json
     from rag_core.evaluation.mean_report import average_claim_reports
     from rag_core.wiring.judging import build_configured_judge
@@ -33,14 +35,17 @@ def evaluate_claims(
 
     if not all(map(has_claims, folders)):
         raise UsageError("datasets of claims and datasets of questions must be evaluated in separate calls")
+    claims = {folder: read_claims(folder, limit) for folder in folders}
+    targets = {folder: out / folder.resolve().name if len(folders) > 1 else out for folder in folders if out}
+    for target in targets.values():
+        check_folder(target)
     judge = build_configured_judge(options.settings, RemoteModels())
     reports = []
     for folder in folders:
-        figures = _judge_folder(judge, folder, limit, callers, options)
+        figures = _judge_claims(judge, claims[folder], callers, options)
         reports.append({**_describe(folder, options.settings), **figures_to_json(figures)})
-        if out:
-            target = out / folder.resolve().name if len(folders) > 1 else out
-            write_claim_evaluation(target, figures.judged, reports[-1])
+        if folder in targets:
+            write_claim_evaluation(targets[folder], figures.judged, reports[-1])
     means = [average_claim_reports(reports)] if len(reports) > 1 else []
     if options.json:
         print_json([*reports, *means] if means else reports[0])
@@ -50,13 +55,12 @@ def evaluate_claims(
         raise typer.Exit(INVALID_EXIT_CODE)
 
 
-def _judge_folder(
-    judge: "Judge", folder: Path, limit: int | None, callers: int, options: GlobalOptions
+def _judge_claims(
+    judge: "Judge", claims: "Sequence[LabelledClaim]", callers: int, options: GlobalOptions
 ) -> "JudgeFigures":
-    from rag_core.evaluation.claims import read_claims
     from rag_core.evaluation.judge_figures import judge_claims, measure_judge
 
-    claims, judged = read_claims(folder)[:limit], []
+    judged = []
     with stderr_console(options.quiet) as console:
         lines = ProgressLines(console)
         for claim in judge_claims(judge, claims, callers):
@@ -67,6 +71,7 @@ def _judge_folder(
 
 def _describe(folder: Path, settings: "Settings") -> dict[str, Any]:
     from jobs.machine import describe_machine
+    from jobs.provenance import describe_program
     from jobs.question_answers import describe_configured_judge
     from rag_core.evaluation.claims import hash_claims
 
@@ -77,6 +82,7 @@ def _describe(folder: Path, settings: "Settings") -> dict[str, Any]:
         "dataset_hash": hash_claims(folder),
         "judge": describe_configured_judge(settings),
         "machine": describe_machine(),
+        **describe_program(),
     }
 
 

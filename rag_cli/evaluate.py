@@ -9,14 +9,14 @@ from rich.table import Table
 
 from jobs.ingest import RunnerName
 from rag_cli.answer_evaluation_view import print_answers, print_means
-from rag_cli.claim_evaluation import evaluate_claims
+from rag_cli.claim_evaluation import INVALID_EXIT_CODE, evaluate_claims
 from rag_cli.dataset_evaluation import Choices, DatasetResults, ModelEndpoint, evaluate_dataset
 from rag_cli.ingest import RunnerOption
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.waterfall_view import print_waterfall
 from rag_cli.worst_questions_view import print_worst
-from rag_core.errors import UsageError
+from rag_core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from rag_core.evaluation.comparison import Comparison
@@ -35,7 +35,6 @@ SHOWN_CHUNK_MEASURES = {
     "char IoU@5": "char_iou@5",
 }
 MAX_SHOWN_FAILURES = 5
-INVALID_EXIT_CODE = 5
 
 
 @command
@@ -162,9 +161,20 @@ def evaluate(
 
 
 def _read_endpoint(option: str, url: str | None, model: str) -> ModelEndpoint | None:
+    """None without a URL. An unusable URL is an error before anything is measured."""
+    from rag_core.models.endpoint import parse_endpoint_url
+
     if url and not model:
         raise UsageError(f"{option} requires {option}-model, the name of the endpoint's model")
-    return ModelEndpoint(url, model) if url else None
+    if model and not url:
+        raise UsageError(f"{option}-model requires {option}, the URL of the endpoint")
+    if not url:
+        return None
+    try:
+        parse_endpoint_url(url)
+    except ConfigError as error:
+        raise UsageError(f"{option}: {error}") from error
+    return ModelEndpoint(url, model)
 
 
 def _check_ragas() -> None:

@@ -155,7 +155,7 @@ class ExperimentSettings(Section):
         min_length=1,
         max_length=100,
         examples=["reranker-1"],
-        description="Name of the experiment. A new name assigns all conversations anew.",
+        description="Name of the experiment. A new name assigns all conversations again.",
     )
     treatment: str = Field(min_length=1, examples=["gpu"], description="Profile that the other conversations get.")
     share: float = Field(0.5, gt=0, lt=1, description="Share of the conversations that the treatment gets.")

@@ -182,6 +182,8 @@ def build_profiles(
     profiles = ServedProfiles(own, settings.others, resources.build_services, unserved, settings.detection)
     if experiment := settings.own.experiment:
         _load_treatment(profiles, experiment.treatment)
+        if not settings.others[experiment.treatment].telemetry.replies:
+            raise ConfigError(f"experiment requires telemetry.replies, got false in profile {experiment.treatment}")
     return profiles
 
 

@@ -18,10 +18,10 @@ from rag_core.types import Query, Reply
 from rag_core.wire.answer import count_tokens
 
 MAX_WAITING = 1_000
-"""Replies that wait for the store; further ones are dropped."""
+"""Rows that wait for the store; further ones are dropped."""
 
 WRITE_TIMEOUT = 5.0
-"""Seconds for each statement that writes replies."""
+"""Seconds for each statement that writes replies or exposures."""
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class ReplyLog:
             for tenant, group in groupby(sorted(rows, key=attrgetter("tenant")), key=attrgetter("tenant")):
                 own = list(group)
                 Replies(connection, tenant).add([row.reply for row in own if row.reply], WRITE_TIMEOUT)
-                Exposures(connection, tenant).add({row.id: row.exposure for row in own if row.exposure})
+                Exposures(connection, tenant).add({row.id: row.exposure for row in own if row.exposure}, WRITE_TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+from rag_core.errors import GenerationError
 from rag_core.events import Listener, ignore_event
 from rag_core.protocols import Answerer
 from rag_core.storage.exposures import Exposure, Variant
@@ -20,7 +21,7 @@ BUCKETS = 10_000
 class Experiment:
     """An experiment. `share` is the share of conversations that the treatment gets; changing it moves conversations.
 
-    A new `name`, such as one with a version, assigns all conversations anew.
+    A new `name`, such as one with a version, assigns all conversations again.
     """
 
     name: str
@@ -49,7 +50,10 @@ class Experiment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExposedAnswerer:
-    """An Answerer whose outcomes complete the exposure. `record` receives it, unless the caller cancels the answer."""
+    """An Answerer whose outcomes complete the exposure. `record` receives it, unless the caller cancels the answer.
+
+    An answer whose generator failed after its first words counts as an error.
+    """
 
     answerer: Answerer
     exposure: Exposure
@@ -65,7 +69,9 @@ class ExposedAnswerer:
             self.record(replace(self.exposure, seconds=seconds, error=type(error).__name__))
             raise
         seconds = time.perf_counter() - started
-        self.record(replace(self.exposure, seconds=seconds, abstained=reply.answer.finish == "abstained"))
+        finish = reply.answer.finish
+        kind = GenerationError.__name__ if finish == "broken" else ""
+        self.record(replace(self.exposure, seconds=seconds, error=kind, abstained=finish == "abstained"))
         return reply
 
 

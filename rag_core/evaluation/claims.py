@@ -28,11 +28,15 @@ def has_claims(folder: Path) -> bool:
     return (folder / CLAIMS).is_file()
 
 
-def read_claims(folder: Path) -> list[LabelledClaim]:
-    """Raises DatasetError for a line that breaks a rule, and if all claims have the same label."""
-    claims = [parse_claim(location, row) for location, row in read_unique_rows(folder / CLAIMS)]
+def read_claims(folder: Path, limit: int | None = None) -> list[LabelledClaim]:
+    """The first `limit` claims, or all. Raises DatasetError for a line that breaks a rule, and if they have one label.
+
+    Their figures compare the claims with label 1 and with label 0.
+    """
+    claims = [parse_claim(location, row) for location, row in read_unique_rows(folder / CLAIMS)][:limit]
     if len({claim.is_supported for claim in claims}) < 2:
-        raise DatasetError(f"{folder / CLAIMS} must have claims with label 1 and with label 0")
+        place = f" among the first {limit}" if limit else ""
+        raise DatasetError(f"{folder / CLAIMS} must have claims with label 1 and with label 0{place}")
     return claims
 
 

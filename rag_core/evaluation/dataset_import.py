@@ -36,12 +36,15 @@ def import_dataset(format: Format, source: Path, target: Path) -> dict[str, Data
     """
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"the target must be a new or an empty folder, got {target}")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
-        folder = Path(temporary) / target.name
+    place = target.resolve()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as temporary:
+        folder = Path(temporary) / place.name
         folder.mkdir()
         checks = _write_checked(format, source, folder)
-        folder.replace(target)
+        place.mkdir(exist_ok=True)  # an existing folder is kept, because it can be the one that the shell is in
+        for path in folder.iterdir():
+            path.replace(place / path.name)
     return checks
 
 

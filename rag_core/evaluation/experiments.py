@@ -67,15 +67,19 @@ def report_experiment(
 
     `effect` is the difference in quality that is worth finding, `share` the intended share of the treatment; by default
     that of the last observation. Values are means by conversation, because the questions of a conversation are alike.
-    Raises UsageError if a variant has no observation.
+    Raises UsageError if a variant has no observation, or if the share is 0 or 1.
     """
     control, treatment = (
         [row for row in observations if row.exposure.variant == variant] for variant in ("control", "treatment")
     )
     if not control or not treatment:
-        raise UsageError("an experiment requires observations of control and treatment, got those of one variant only")
+        got = f"{len(control)} and {len(treatment)}"
+        raise UsageError(f"an experiment requires observations of control and treatment, got {got}")
+    intended = observations[-1].exposure.share if share is None else share
+    if not 0 < intended < 1:
+        raise UsageError(f"the share of an experiment must be above 0 and below 1, got {intended:g}; pass --share")
     counts = [len(unique_ids(row.exposure.conversation for row in rows)) for rows in (control, treatment)]
-    split_p = sample_ratio_p(counts[0], counts[1], share or observations[-1].exposure.share)
+    split_p = sample_ratio_p(counts[0], counts[1], intended)
     difference, p = _compare_quality(control, treatment, effect)
     guardrails = _check_guardrails(control, treatment)
     return ExperimentReport(

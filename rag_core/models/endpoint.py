@@ -66,7 +66,7 @@ class HttpTransport:
     """
 
     def __init__(self, pool: HttpPool, *, base_url: str, api_key_env: str) -> None:
-        self._pool, self._url = pool, _parse_endpoint_url(base_url)
+        self._pool, self._url = pool, parse_endpoint_url(base_url)
         self.name = f"the endpoint {self._url.netloc.decode()}"
         # OPENAI_API_KEY must not be sent to any other host
         variable = api_key_env or ("OPENAI_API_KEY" if self._url.host == _OPENAI_HOST else "")
@@ -157,7 +157,8 @@ def _parse_retry_after(response: httpx2.Response) -> float | None:
     return None
 
 
-def _parse_endpoint_url(base_url: str) -> httpx2.URL:
+def parse_endpoint_url(base_url: str) -> httpx2.URL:
+    """The URL of chat completions. Raises ConfigError if `base_url` is not a URL or contains a password."""
     try:
         url = httpx2.URL(base_url.rstrip("/") + "/chat/completions")
     except httpx2.InvalidURL as error:

@@ -10,6 +10,7 @@ from psycopg.rows import dict_row
 
 from rag_core.errors import StoreError
 from rag_core.storage.postgres import transaction
+from rag_core.storage.replies import LIMIT_TIME
 from rag_core.types import DEFAULT_TENANT
 
 Variant: TypeAlias = Literal["control", "treatment"]
@@ -68,11 +69,15 @@ class Exposures:
     def __init__(self, connection: Connection, tenant: str) -> None:
         self._connection, self._tenant = connection, tenant
 
-    def add(self, exposures: Mapping[str, Exposure]) -> None:
-        """Stores exposures, by the ids of their answers, in one transaction. Raises StoreError."""
+    def add(self, exposures: Mapping[str, Exposure], timeout: float = 60.0) -> None:
+        """Stores exposures, by the ids of their answers, in one transaction. Each statement has `timeout` seconds.
+
+        Raises StoreError.
+        """
         rows = [{**asdict(exposure), "answer_id": id} for id, exposure in exposures.items()]
         try:
             with transaction(self._connection, self._tenant), self._connection.cursor() as cursor:
+                cursor.execute(LIMIT_TIME, {"timeout_ms": round(1000 * timeout)})
                 cursor.executemany(ADD, rows)
         except psycopg.Error as error:
             raise StoreError(f"the store refused the exposures: {str(error).strip()}") from error

@@ -30,6 +30,6 @@ class EvaluationRuns(Page):
 
 
 class EvaluationReport(EvaluationRun):
-    """A run with its report, as `rag evaluate --json` prints it, but without the names of folder and machine."""
+    """A run with its report, as `rag evaluate --json` prints it, but without folder, machine and command."""
 
     report: dict[str, Any]

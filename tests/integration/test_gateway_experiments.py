@@ -11,11 +11,13 @@ import pytest
 from commands import rag_in_process
 from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
 from fakes.serving import scripted_graph
+from targets import superuser
 
-from rag_core.config import ExperimentSettings, Settings
-from rag_core.errors import ConfigError, GenerationError
+from rag_core.config import ExperimentSettings, Settings, TelemetrySettings
+from rag_core.errors import ConfigError, GenerationError, StoreError
 from rag_core.settings import load_settings
 from rag_core.storage.exposures import Exposure, Exposures, StoredExperiment
+from rag_core.storage.maintenance import remove_old_replies
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT
 from serve.gateway import build_fastapi
@@ -128,6 +130,25 @@ def test_the_command_reports_on_the_stored_conversations_and_their_ratings(
     assert report["recommendation"].startswith("Continue")
 
 
+def test_old_exposures_are_deleted(store: Postgres) -> None:
+    exposures = {id: Exposure(experiment="old", variant="control", bucket=7, conversation=id) for id in ("a", "b")}
+    with store.connect() as connection:
+        Exposures(connection, DEFAULT_TENANT).add(exposures)
+    with superuser(store) as connection:
+        connection.execute("update exposures set created_at = now() - interval '31 days' where answer_id = 'a'")
+    remove_old_replies(store, DEFAULT_TENANT, 30)
+    with store.connect() as connection:
+        assert [row.conversation for row, _ in Exposures(connection, DEFAULT_TENANT).read("old")] == ["b"]
+
+
+def test_exposures_do_not_wait_for_a_blocked_store_without_end(store: Postgres) -> None:
+    exposure = Exposure(experiment="old", variant="control", bucket=7, conversation="c")
+    with store.connect() as blocking, store.connect() as connection, blocking.transaction():
+        blocking.execute("lock table exposures in exclusive mode")
+        with pytest.raises(StoreError, match="statement timeout"):
+            Exposures(connection, DEFAULT_TENANT).add({"ans_1": exposure}, timeout=0.1)
+
+
 def test_experiments_are_listed_with_their_conversations(store: Postgres) -> None:
     exposures = {
         f"ans_{number}": Exposure(experiment="old", variant="control", bucket=7, conversation=str(number), share=0.1)
@@ -188,7 +209,16 @@ def test_an_experiment_requires_another_served_profile(store: Postgres, treatmen
     assert str(refused.value) == message
 
 
-def test_an_experiment_requires_stored_answers() -> None:
+def test_an_experiment_requires_stored_answers_of_both_profiles(store: Postgres) -> None:
+    treatment = settings("fast").model_copy(update={"telemetry": TelemetrySettings(replies=False)})
+
+    class Resources:
+        def build_services(self, own: Settings) -> Services:
+            return services(store, own)
+
+    given = GatewaySettings(own=settings("default", EXPERIMENT), others={"fast": treatment})
+    with pytest.raises(ConfigError, match=r"experiment requires telemetry\.replies, got false in profile fast"):
+        build_profiles(given, Resources())  # type: ignore[arg-type]
     overrides = ["experiment={name: x, treatment: fast}", "telemetry.replies=false"]
     with pytest.raises(ConfigError, match=r"experiment requires telemetry\.replies"):
         load_settings(environment={}, overrides=overrides)

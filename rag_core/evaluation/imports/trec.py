@@ -85,17 +85,21 @@ def _read_columns(path: Path) -> Iterator[tuple[str, str, str]]:
 def _read_records(path: Path, tag: str) -> Iterator[tuple[str, str]]:
     """Yields the text between each `<tag>` and `</tag>`, with the location of the former."""
     begin, end = f"<{tag}>", f"</{tag}>"
-    started, lines = "", list[str]()
+    tags = re.compile(f"({begin}|{end})", re.IGNORECASE)
+    started, parts = "", list[str]()
     for location, line in read_lines(path):
-        if line.strip().lower() == begin:
-            if started:
-                raise DatasetError(f"{started}: {begin} must end with {end} before the next one")
-            started, lines = location, []
-        elif line.strip().lower() == end:
-            yield started, "\n".join(lines)
-            started = ""
-        else:
-            lines.append(line)
+        for part in tags.split(f"{line}\n"):
+            if part.lower() == begin:
+                if started:
+                    raise DatasetError(f"{started}: {begin} must end with {end} before the next one")
+                started, parts = location, []
+            elif part.lower() == end:
+                if not started:
+                    raise DatasetError(f"{location}: {end} must follow {begin}")
+                yield started, "".join(parts)
+                started = ""
+            else:
+                parts.append(part)
     if started:
         raise DatasetError(f"{started}: {begin} must end with {end}")
 

@@ -16,8 +16,8 @@ from rag_core.errors import NotFoundError, UsageError, validation_lines
 from rag_core.hyperkb.evaluation.comparison_report import write_comparison
 from rag_core.hyperkb.evaluation.experiment import Experiment
 
-MAX_NAME_LENGTH = 100
-"""The number of characters of an experiment's name that its id has."""
+MAX_NAME_BYTES = 100
+"""The number of bytes, in UTF-8, of an experiment's name that its id has: names of files are limited."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class ExperimentTracker:
 
         Raises UsageError if the name has no letter or digit, or a parameter is not JSON.
         """
-        name = re.sub(r"[^\w.-]+", "-", experiment_name)[:MAX_NAME_LENGTH].strip("-._")
+        words = re.sub(r"[^\w.-]+", "-", experiment_name)
+        name = words.encode()[:MAX_NAME_BYTES].decode(errors="ignore").strip("-._")
         if not name:
             raise UsageError(f"experiment_name must contain a letter or a digit, got {experiment_name!r}")
         values = {

@@ -88,3 +88,10 @@ def test_an_error_is_recorded_and_raised() -> None:
     with pytest.raises(GenerationError, match="the endpoint is gone"):
         ask(answerer, Query(text="Why?"))
     assert [exposure.error for exposure in exposures] == ["GenerationError"]
+
+
+def test_an_answer_that_broke_off_counts_as_an_error() -> None:
+    broken = ScriptedAnswerer("Every 45", finish="broken")
+    answerer, exposures = split(broken, broken)
+    assert ask(answerer, Query(text="How often?")) == "Every 45"
+    assert [exposure.error for exposure in exposures] == ["GenerationError"]

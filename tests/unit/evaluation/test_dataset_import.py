@@ -64,6 +64,26 @@ def test_beir_keeps_all_splits(tmp_path: Path) -> None:
     assert next(read_corpus(tmp_path / "target" / "corpus.jsonl")).title == "T"
 
 
+def test_the_target_can_be_the_folder_that_the_shell_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write(tmp_path / "source", BEIR)
+    (tmp_path / "target").mkdir()
+    monkeypatch.chdir(tmp_path / "target")
+    assert import_dataset("beir", source, Path())["test"].facts["dataset"] == "target"
+    assert sorted(path.name for path in Path().iterdir()) == ["corpus.jsonl", "qrels", "queries.jsonl"]
+
+
+def test_trec_records_can_share_a_line(tmp_path: Path) -> None:
+    documents = "<DOC> <DOCNO>FT-1</DOCNO> <TEXT>Here.</TEXT> </DOC><doc><docno>FT-2</docno>There.</doc>\n"
+    topics = "<top> <num> Number: 301 <title> Crime </top>\n"
+    source = write(tmp_path / "source", {**TREC, "docs.sgml": documents, "topics.txt": topics})
+    import_dataset("trec", source, tmp_path / "target")
+    assert {document.id: document.text for document in read_corpus(tmp_path / "target" / "corpus.jsonl")} == {
+        "FT-1": "Here.",
+        "FT-2": "There.",
+    }
+    assert [question.text for question in read_dataset(tmp_path / "target").questions] == ["Crime"]
+
+
 def test_trec_has_tagged_documents_and_topics(tmp_path: Path) -> None:
     import_dataset("trec", write(tmp_path / "source", TREC), tmp_path / "target")
     dataset = read_dataset(tmp_path / "target")

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import log
 
 import numpy as np
@@ -108,6 +109,15 @@ def test_the_questions_of_one_conversation_are_not_independent() -> None:
     assert report(many_questions, share=3 / 1003).recommendation.startswith("Continue")
 
 
-def test_one_variant_alone_is_no_experiment() -> None:
-    with pytest.raises(UsageError, match="control and treatment"):
-        report_experiment(observe("control", 10, 0.6), 0.05, 0.5)
+@pytest.mark.parametrize("count", [0, 10])
+def test_one_variant_alone_is_no_experiment(count: int) -> None:
+    with pytest.raises(UsageError, match=f"observations of control and treatment, got {count} and 0"):
+        report_experiment(observe("control", count, 0.6), 0.05, 0.5)
+
+
+def test_a_treatment_that_everybody_gets_by_now_is_no_split() -> None:
+    rows = [*observe("control", 10, 0.6), *observe("treatment", 10, 0.6)]
+    last = replace(rows[-1], exposure=replace(rows[-1].exposure, share=1.0))
+    with pytest.raises(UsageError, match="above 0 and below 1, got 1; pass --share"):
+        report_experiment([*rows, last], 0.05)
+    assert report_experiment([*rows, last], 0.05, 0.5).split_p > 0.5

@@ -87,6 +87,7 @@ def test_the_command_measures_the_judge_of_the_profile(rag: Any, tmp_path: Path)
     assert (mean["claims"], mean["measures"]["auroc"]) == (20, {"mean": 1.0})
     assert (report["claims"], report["coverage"], report["judge"]["type"]) == (10, 1.0, "lexical")
     assert report["measures"]["auroc"]["mean"] == 1.0
+    assert {"command", "commit", "finished", "versions"} <= report.keys()
     assert json.loads((tmp_path / "out" / "one" / "report.json").read_text()) == report
     rows = pq.read_table(tmp_path / "out" / "one" / "claims.parquet").to_pylist()
     assert [row["claim_id"] for row in rows] == [claim.id for claim in CLAIMS]
@@ -100,6 +101,28 @@ def test_claims_are_not_measured_with_options_for_questions(rag: Any, tmp_path: 
     assert "measure only the judge" in rag("evaluate", tmp_path, "--answers").err
     (tmp_path / "questions").mkdir()
     assert "in separate calls" in rag("evaluate", tmp_path, tmp_path / "questions").err
+
+
+def test_claims_with_one_label_and_an_unusable_folder_are_errors_before_anything_is_judged(
+    rag: Any, tmp_path: Path
+) -> None:
+    write_claims(tmp_path, CLAIMS)
+    refused = rag("evaluate", tmp_path, "--limit", 1)
+    assert "must have claims with label 1 and with label 0 among the first 1" in refused.err
+    (tmp_path / "file").touch()
+    refused = rag("evaluate", tmp_path, "--out", tmp_path / "file" / "out")
+    assert "--out must be a folder that can be written to" in refused.err
+    assert "judging" not in refused.err
+
+
+def test_datasets_with_the_same_name_do_not_overwrite_each_other(rag: Any, tmp_path: Path) -> None:
+    folders = [tmp_path / "one" / "claims", tmp_path / "other" / "claims"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        write_claims(folder, CLAIMS)
+    refused = rag("evaluate", *folders, "--out", tmp_path / "out")
+    assert "datasets must have different names, got claims, claims" in refused.err
+    assert not (tmp_path / "out").exists()
 
 
 def test_claims_are_checked_and_shown(rag: Any, tmp_path: Path) -> None:

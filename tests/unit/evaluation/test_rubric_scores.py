@@ -7,9 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from commands import rag_in_process
 from fakes.openai_endpoint import Endpoint, connect, error_response, run_endpoint, whole_response
 
+from jobs.answer_journal import ANSWER
 from jobs.answer_scores import add_scores, build_score_journal, score_answers
 from jobs.ingest import RunnerName
 from jobs.rubric_scores import RubricTask
@@ -101,6 +104,13 @@ def test_an_endpoint_that_refuses_is_a_reason_too() -> None:
     assert "no such model" in scored.failures["rubric_relevance"]
 
 
+def test_many_refused_requests_do_not_fail_the_answers_after_them() -> None:
+    refusals = [error_response(400, {"error": {"message": "too long"}})] * 6
+    with run_endpoint(*refusals, whole_response(reply(5, 5, 5))) as endpoint:
+        scored = score(endpoint, [measured(n) for n in range(7)])
+    assert [bool(answer.failures) for answer in scored] == [True] * 6 + [False]
+
+
 def test_refusals_and_unanswerable_questions_are_not_graded_and_failed_ones_fail() -> None:
     unanswerable = replace(measured(1), question=replace(measured(1).question, answerable=False))
     answers = [measured(0, finish="abstained"), unanswerable, measured(2, error="GenerationError: down")]
@@ -120,6 +130,15 @@ def test_a_run_that_is_continued_scores_no_answer_twice(tmp_path: Path) -> None:
         assert len(endpoint.requests) == 3
         score(endpoint, [measured(0), measured(1)], tmp_path)
         assert len(endpoint.requests) == 3
+
+
+def test_scores_are_used_for_an_answer_that_was_read_from_its_journal(tmp_path: Path) -> None:
+    answer = measured(0, score=np.float64(0.5))
+    read = replace(answer, trace=ANSWER.validate_json(ANSWER.dump_json(answer.trace)))
+    with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
+        score(endpoint, [answer], tmp_path)
+        score(endpoint, [read], tmp_path)
+        assert len(endpoint.requests) == 1
 
 
 def test_scores_of_another_answer_or_another_model_are_not_used(tmp_path: Path) -> None:
@@ -144,3 +163,18 @@ def test_earlier_messages_of_the_conversation_are_shown_to_the_judge() -> None:
     with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
         score(endpoint, [replace(answer, question=question)])
     assert "user: The bank in Kiel?" in endpoint.prompts[0][1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--judge-model", "llama"), "--judge-model requires --judge, the URL of the endpoint"),
+        (("--judge", "127.0.0.1:9/v1", "--judge-model", "llama"), "--judge: base_url must "),
+        (("--ragas", "http://me:secret@host/v1", "--ragas-model", "llama"), "--ragas: base_url must not contain "),
+    ],
+)
+def test_an_unusable_endpoint_is_an_error_before_anything_is_measured(
+    options: Sequence[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    refused = rag_in_process(capfd)("evaluate", tmp_path, *options)
+    assert (refused.code, message in refused.err) == (2, True)

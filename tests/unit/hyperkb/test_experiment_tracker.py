@@ -40,6 +40,12 @@ def test_an_experiment_is_one_json_file_with_its_result(tracker: ExperimentTrack
     assert [path.name for path in tracker.folder.iterdir()] == ["bm25-baseline.json"]
 
 
+def test_a_long_name_is_cut_where_a_file_could_not_have_it(tracker: ExperimentTracker) -> None:
+    id = create(tracker, "\u6e2f" * 200)
+    assert id == "\u6e2f" * 33
+    assert tracker.read_experiment(id).experiment_name == "\u6e2f" * 200
+
+
 def test_a_name_that_was_used_gets_a_number(tracker: ExperimentTracker) -> None:
     assert [create(tracker) for _ in range(3)] == ["bm25-baseline", "bm25-baseline-2", "bm25-baseline-3"]
 

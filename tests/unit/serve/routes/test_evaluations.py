@@ -65,11 +65,25 @@ def test_a_promoted_run_says_so(home: Path) -> None:
     assert runs == {digest: True, "candidate": False}
 
 
+def test_a_promoted_run_has_the_time_at_which_it_was_finished(home: Path) -> None:
+    promote_run(write_run(home, "candidate", 1_700_000_000, finished="2026-11-01T06:00:00+00:00"))
+    times = [run["created_at"] for run in get("/v1/evaluations").json()["data"]]
+    assert times == ["2026-11-01T06:00:00Z", "2026-11-01T06:00:00Z"]
+
+
+def test_an_unfinished_copy_of_a_promotion_is_not_a_run(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(home, "candidate", 1_700_000_000)
+    monkeypatch.setattr(Path, "rename", lambda self, _target: self)
+    promote_run(run)
+    assert [run["id"] for run in get("/v1/evaluations").json()["data"]] == ["candidate"]
+
+
 def test_a_run_has_its_report_without_places_of_the_server(home: Path) -> None:
-    write_run(home, "nightly/harbour", 1_700_000_000, run="/home/me/runs", machine="x86", lost={"store": 1})
+    places = {"run": "/home/me/runs", "machine": "x86", "command": "rag evaluate /home/me/harbour"}
+    write_run(home, "nightly/harbour", 1_700_000_000, lost={"store": 1}, **places)
     body = get("/v1/evaluations/nightly/harbour").json()
     assert (body["id"], body["report"]["lost"]) == ("nightly/harbour", {"store": 1})
-    assert {"run", "machine"}.isdisjoint(body["report"])
+    assert places.keys().isdisjoint(body["report"])
 
 
 def test_a_browser_gets_the_page_of_a_run_if_it_has_one(home: Path) -> None:
