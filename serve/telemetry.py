@@ -36,6 +36,8 @@ OPERATIONS = frozenset(
         "chat",
         "collections",
         "documents",
+        "evaluations",
+        "experiments",
         "feedback",
         "healthz",
         "ingest",
