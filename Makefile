@@ -7,7 +7,7 @@ DOCS := .venv-docs
 # all tests of a file run in one process, which sets up the fixtures of the module once
 PYTEST := -n 2 --dist loadfile
 # only these are imported for the tests that everyday runs leave out
-MARKED_FILES = $(shell grep -rlE 'mark\.(ray|model)\b' tests --include='test_*.py')
+MARKED_FILES = $(shell grep -rlE 'mark\.(ray|model|slow)\b' tests --include='test_*.py')
 # tests start many processes: none of them compiles the modules again, whatever the environment says
 export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
@@ -33,11 +33,11 @@ $(READY): pyproject.toml constraints.txt
 demo: $(READY)  ## sync a sample corpus on Ray, search it, change it, sync and search again
 	@PATH="$(abspath $(BIN)):$$PATH" demo/run.sh
 
-test: $(READY)  ## the everyday tests: they start neither Ray nor Serve and load no model weights
-	$(BIN)/pytest $(PYTEST) -m "not ray and not model and not chaos and not vllm and not browser"
+test: $(READY)  ## the everyday tests: fast ones, without Ray, Serve and model weights
+	$(BIN)/pytest $(PYTEST) -m "not ray and not model and not slow and not chaos and not vllm and not browser"
 
 test-rest: $(READY)  ## the other tests that need no GPU and no network
-	$(BIN)/pytest $(PYTEST) -m "(ray or model) and not chaos and not vllm and not browser" $(MARKED_FILES)
+	$(BIN)/pytest $(PYTEST) -m "(ray or model or slow) and not chaos and not vllm and not browser" $(MARKED_FILES)
 
 test-browser: $(READY)  ## the report in Chromium; skipped if there is none (apt-get install chromium)
 	$(BIN)/pytest -m browser tests/browser

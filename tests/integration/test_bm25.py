@@ -315,6 +315,7 @@ def test_a_snapshot_ranks_what_it_was_opened_on(store: Postgres) -> None:
     assert same(after, expected(new, query.text))
 
 
+@pytest.mark.slow
 def test_readers_beside_a_writer_never_see_a_mix(store: Postgres) -> None:
     """All documents are swapped in one transaction: each reading equals one of the two corpora, and has its texts."""
     corpora = corpus(11, 8, " even"), corpus(12, 8, " odd")

@@ -127,6 +127,7 @@ def test_a_dry_run_prints_the_plan_and_stores_nothing(rag: Rag, docs: Path) -> N
     assert rag("collections", "list", "--json").json == []
 
 
+@pytest.mark.slow
 def test_deleting_a_large_share_wants_a_yes(rag: Rag, docs: Path) -> None:
     write(docs, {"a.md": "# A\n\nOne.\n", "b.md": "# B\n\nTwo.\n"})
     rag("ingest", docs)
@@ -140,6 +141,7 @@ def test_deleting_a_large_share_wants_a_yes(rag: Rag, docs: Path) -> None:
     assert rag("ingest", docs, "--yes", "--json").json["documents"]["deleted"] == 3
 
 
+@pytest.mark.slow
 def test_a_search_prints_a_retrieval(rag: Rag, docs: Path) -> None:
     rag("ingest", docs)
     ran = rag("search", "how are keys rotated?", "-k", 1, "--explain", "--json")
@@ -163,6 +165,7 @@ def test_a_search_prints_a_retrieval(rag: Rag, docs: Path) -> None:
     assert [result["text"][start:end] for start, end in result["highlights"]] == ["keys", "keys", "are", "rotated"]
 
 
+@pytest.mark.slow
 def test_a_search_for_people_shows_title_place_and_passage(rag: Rag, docs: Path) -> None:
     rag("ingest", docs)
     ran = rag("search", "how are keys rotated?", "-k", 1)
@@ -604,6 +607,7 @@ def test_there_are_as_many_commands_as_are_promised() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_job_is_a_module_that_can_be_submitted() -> None:
     done = subprocess.run([sys.executable, "-m", "jobs.ingest", "--help"], capture_output=True, text=True, check=False)
     assert done.returncode == 0
@@ -629,6 +633,7 @@ class Slow:
 """
 
 
+@pytest.mark.slow
 def test_an_interrupted_ingest_ends_with_130_and_its_job_is_cancelled(
     environment: dict[str, str], docs: Path, tmp_path: Path, store: Postgres
 ) -> None:

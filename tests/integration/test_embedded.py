@@ -39,6 +39,7 @@ def postmaster(folder: Path) -> int:
     return int((folder / "postmaster.pid").read_text().split()[0])
 
 
+@pytest.mark.slow
 def test_a_server_is_started_once_and_stopped_once(folder: Path) -> None:
     assert embedded.server_dsn(folder) == ""
     dsn = embedded.start(folder)
@@ -62,6 +63,7 @@ def test_what_was_committed_survives_that_the_server_is_killed(folder: Path) -> 
         assert connection.execute("select count(*), max(n) from kept").fetchone() == (600, 600)
 
 
+@pytest.mark.slow
 def test_processes_that_start_at_once_get_one_server(folder: Path) -> None:
     command = [sys.executable, "-c", START, str(folder)]
     starting = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -70,6 +72,7 @@ def test_processes_that_start_at_once_get_one_server(folder: Path) -> None:
     assert told[0] != ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a folder of Ana's", "deep" * 30], ids=["spaces", "longer than a socket's path"])
 def test_any_folder_will_do(folder: Path, name: str) -> None:
     inner = folder.parent / name / "postgres"
@@ -86,6 +89,7 @@ def test_the_folder_is_below_the_home_that_is_set(monkeypatch: pytest.MonkeyPatc
     assert embedded.data_folder() == Path.home() / "knowledge" / "postgres"
 
 
+@pytest.mark.slow
 def test_the_first_command_reports_where_the_server_is_and_how_to_stop_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,6 +93,7 @@ def rag(store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd:
     return run
 
 
+@pytest.mark.slow
 def test_an_evaluation_finds_what_answers_and_says_where_the_rest_was_lost(rag: Any, dataset: Path) -> None:
     told = json.loads(rag("evaluate", dataset, "--json"))
     assert (told["dataset"], told["collection"], told["questions"]) == ("harbour", COLLECTION, 13)
@@ -108,6 +109,7 @@ def test_an_evaluation_finds_what_answers_and_says_where_the_rest_was_lost(rag: 
     assert told["failures"] == []
 
 
+@pytest.mark.slow
 def test_grades_of_documents_that_are_gone_are_reported_and_not_scored(rag: Any, dataset: Path) -> None:
     with (dataset / "qrels" / "test.tsv").open("a") as grades:
         grades.write("q 0\tgone\t2\n")
@@ -123,6 +125,7 @@ def add_references(dataset: Path) -> None:
     (dataset / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
 
 
+@pytest.mark.slow
 def test_answers_are_measured_by_the_profile_s_own_pipeline(rag: Any, dataset: Path, tmp_path: Path) -> None:
     add_references(dataset)
     told = json.loads(rag("evaluate", dataset, "--answers", "--json", "--out", tmp_path / "out"))
@@ -143,6 +146,7 @@ def test_answers_are_measured_by_the_profile_s_own_pipeline(rag: Any, dataset: P
     assert "citation_recall" in printed
 
 
+@pytest.mark.slow
 def test_each_failed_question_has_a_label_in_the_report_in_the_files_and_in_the_table(
     rag: Any, dataset: Path, tmp_path: Path
 ) -> None:
@@ -170,6 +174,7 @@ def write_yaml(folder: Path, text: str) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_run_whose_measures_cover_too_little_is_invalid(rag: Any, dataset: Path, monkeypatch: Any) -> None:
     add_references(dataset)
     ask = KnowledgeBase.ask
@@ -185,6 +190,7 @@ def test_a_run_whose_measures_cover_too_little_is_invalid(rag: Any, dataset: Pat
     assert "invalid: a measure covers less than 95% of its questions" in printed
 
 
+@pytest.mark.slow
 def test_a_model_grades_the_answers_and_the_report_names_the_rubric(rag: Any, dataset: Path, tmp_path: Path) -> None:
     with run_endpoint(whole_response(GRADES), whole_response("Well.")) as judge:
         options = ("--judge", judge.url, "--judge-model", "llama", "--limit", 2, "--json", "--out", tmp_path / "out")
@@ -197,6 +203,7 @@ def test_a_model_grades_the_answers_and_the_report_names_the_rubric(rag: Any, da
     assert "--judge requires --judge-model" in refused
 
 
+@pytest.mark.slow
 def test_tokens_of_the_generator_are_in_the_file_of_answers(rag: Any, dataset: Path, tmp_path: Path) -> None:
     with run_endpoint(ANSWER) as endpoint:
         rag("evaluate", dataset, "--answers", *use_generator(endpoint), "--limit", 2, "--json", "--out", tmp_path)
@@ -204,6 +211,7 @@ def test_tokens_of_the_generator_are_in_the_file_of_answers(rag: Any, dataset: P
     assert [(row["prompt_tokens"], row["completion_tokens"]) for row in rows] == [(40, 4)] * 2
 
 
+@pytest.mark.slow
 def test_several_datasets_have_a_mean(rag: Any, dataset: Path, tmp_path: Path) -> None:
     add_references(dataset)
     other = tmp_path / "quay"
@@ -217,6 +225,7 @@ def test_several_datasets_have_a_mean(rag: Any, dataset: Path, tmp_path: Path) -
     assert "must have different names, got quay, quay" in rag("evaluate", other, other, "--json", code=2)
 
 
+@pytest.mark.slow
 def test_the_table_has_a_line_for_each_stage(rag: Any, dataset: Path) -> None:
     printed = rag("evaluate", dataset, "--limit", 12)
     lines = {line.split()[0]: line.split() for line in printed.splitlines() if line.strip()}
@@ -229,6 +238,7 @@ def test_the_table_has_a_line_for_each_stage(rag: Any, dataset: Path) -> None:
     assert re.search(r"up to date after [\d.]+ s, with [\d.]+ s for indexes", printed)
 
 
+@pytest.mark.slow
 def test_a_corpus_that_is_in_step_is_not_ingested_again(rag: Any, dataset: Path, store: Postgres) -> None:
     first = json.loads(rag("evaluate", dataset, "--json"))
     second = json.loads(rag("evaluate", dataset, "--json"))
@@ -243,6 +253,7 @@ def test_a_corpus_that_is_in_step_is_not_ingested_again(rag: Any, dataset: Path,
     assert (jobs[0]["documents"], jobs[-1]["documents"]) == (0, 37)
 
 
+@pytest.mark.slow
 def test_the_files_hold_what_was_measured(rag: Any, dataset: Path, tmp_path: Path) -> None:
     earlier = [tmp_path / "out" / name for name in ("answers.parquet", "runs/splade.trec")]
     for file in earlier:
@@ -276,6 +287,7 @@ def test_where_nothing_can_be_written_nothing_is_measured(rag: Any, dataset: Pat
     assert json.loads(rag("collections", "list", "--json")) == []
 
 
+@pytest.mark.slow
 def test_a_run_that_is_compared_with_itself_is_equal(rag: Any, dataset: Path, tmp_path: Path) -> None:
     rag("evaluate", dataset, "--json", "--out", tmp_path / "out")
     run = tmp_path / "out" / "runs" / "final.trec"
@@ -283,6 +295,7 @@ def test_a_run_that_is_compared_with_itself_is_equal(rag: Any, dataset: Path, tm
     assert (compared["better"], compared["worse"], compared["equal"], compared["p"]) == (0, 0, 13, 1.0)
 
 
+@pytest.mark.slow
 def test_a_run_of_some_of_the_questions_is_compared_and_says_so(rag: Any, dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "one.trec").write_text("lacking Q0 nowhere 1 1.0 tag\n")
     printed = rag("evaluate", dataset, "--against", tmp_path / "one.trec")
@@ -299,6 +312,7 @@ def test_a_run_of_other_questions_is_refused(rag: Any, dataset: Path, tmp_path: 
     assert json.loads(rag("collections", "list", "--json")) == []
 
 
+@pytest.mark.slow
 def test_a_folder_of_files_is_ingested_where_it_lies(rag: Any, dataset: Path) -> None:
     (dataset / "html").mkdir()
     for thing in THINGS:
@@ -311,6 +325,7 @@ def test_a_folder_of_files_is_ingested_where_it_lies(rag: Any, dataset: Path) ->
     assert told["lost"]["store"] == 0
 
 
+@pytest.mark.slow
 def test_chunks_are_measured_where_answers_have_spans(rag: Any, store: Postgres, tmp_path: Path) -> None:
     """The text is stored without its tags and carriage returns, and cut; spans are of the dataset's."""
     filler = "\r\n\r\n".join(f"Nothing <b>about</b> it stands in paragraph {n} of many." for n in range(60))
@@ -349,6 +364,7 @@ def test_chunks_are_measured_where_answers_have_spans(rag: Any, store: Postgres,
     assert "chunks by the answer spans of 13 questions; answers in no chunk: 1" in printed
 
 
+@pytest.mark.slow
 def test_a_retriever_of_a_file_is_measured_in_either_shape(rag: Any, dataset: Path, tmp_path: Path) -> None:
     foreign, own, other = (tmp_path / name for name in ("foreign.yaml", "own.yaml", "other.yaml"))
     foreign.write_text("retriever: {fusion_method: rrf, fusion_params: {k: 10}, dense_params: {dimension: 1024}}")
@@ -367,6 +383,7 @@ def test_a_retriever_of_a_file_is_measured_in_either_shape(rag: Any, dataset: Pa
     assert "pass all other settings with --config" in rag("evaluate", dataset, "--json", "--retriever", other, code=2)
 
 
+@pytest.mark.slow
 def test_a_collection_with_other_documents_is_refused(rag: Any, dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.md").write_text("The sluice is inspected on Mondays.")

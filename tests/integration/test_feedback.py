@@ -255,6 +255,7 @@ def test_a_question_to_a_server_shows_the_id_to_rate(store: Postgres, capfd: pyt
     assert f"rag feedback {second.id} --thumbs up|down --server {address}" in shown
 
 
+@pytest.mark.slow
 def test_the_page_on_feedback_can_be_followed(
     store: Postgres, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

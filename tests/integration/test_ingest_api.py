@@ -264,6 +264,7 @@ WAIT = {"Prefer": "wait=50"}
 TORN = ("torn.pdf", b"%PDF-1.7 torn", "application/pdf")
 
 
+@pytest.mark.slow
 def test_what_was_pushed_is_found_and_cited_with_its_url(store: Postgres) -> None:
     async def pushed(client: httpx2.AsyncClient) -> tuple[httpx2.Response, Any, Any]:
         done = await client.post("/v1/ingest", json={"documents": [KEYS, GATES]}, headers=WAIT)
@@ -307,6 +308,7 @@ def test_documents_bring_their_own_chunks_and_vectors(store: Postgres) -> None:
     assert violations(store) == []
 
 
+@pytest.mark.slow
 def test_the_same_id_again_is_a_new_version_and_the_same_text_no_work(store: Postgres) -> None:
     async def pushed(client: httpx2.AsyncClient) -> tuple[list[Any], Any]:
         texts = ["Gates open at spring tide.", "Gates open at noon.", "Gates open at noon."]
@@ -320,6 +322,7 @@ def test_the_same_id_again_is_a_new_version_and_the_same_text_no_work(store: Pos
     assert [(row["chunks"], row["status"]) for row in listed] == [(1, "completed")]
 
 
+@pytest.mark.slow
 def test_who_waits_is_told_of_each_document_that_is_not_in(store: Postgres) -> None:
     files = [("files", ("keys.md", b"# Keys", "text/markdown")), ("files", TORN), ("files", ("empty.md", b" "))]
     with worker(store):
@@ -335,6 +338,7 @@ def test_who_waits_is_told_of_each_document_that_is_not_in(store: Postgres) -> N
     assert (problem["failed_stage"], problem["error_type"], problem["retryable"]) == ("parse", "document", False)
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_source_is_told_of_its_files_that_are_not_in(store: Postgres, tmp_path: Path) -> None:
     (tmp_path / "keys.md").write_text("# Keys")
     (tmp_path / TORN[0]).write_bytes(TORN[1])
@@ -347,6 +351,7 @@ def test_who_waits_for_a_source_is_told_of_its_files_that_are_not_in(store: Post
     assert [(row["id"], row["status"]) for row in told["items"]] == [(f"{tmp_path.as_uri()}/torn.pdf", 422)]
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_they_may_not_read(
     store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

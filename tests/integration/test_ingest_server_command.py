@@ -73,6 +73,7 @@ def report(rag: Rag, url: str, *arguments: str, code: int = 0) -> Any:
     return json.loads(push(rag, url, *arguments, "--json", code=code).out)
 
 
+@pytest.mark.slow
 def test_a_folder_is_pushed_and_is_there_when_the_command_ends(
     rag: Rag, store: Postgres, url: str, folder: Path
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_folder_is_pushed_and_is_there_when_the_command_ends(
     assert violations(store) == []
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_told_of_and_is_exit_code_1(rag: Rag, store: Postgres, url: str, folder: Path) -> None:
     (folder / "torn.pdf").write_bytes(b"%PDF-1.7 torn")
     (folder / "large.txt").write_bytes(b"x" * 50_000_001)
@@ -121,6 +123,7 @@ def test_many_files_go_in_batches(store: Postgres, url: str, tmp_path: Path, mon
     assert list(sent.jobs.values()) == [2, 2, 1]
 
 
+@pytest.mark.slow
 def test_a_uri_that_the_server_can_list_is_sent_as_a_source(
     rag: Rag, store: Postgres, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +177,7 @@ def queued(url: str) -> str:
     return str(found[0]["job_id"])
 
 
+@pytest.mark.slow
 def test_who_interrupts_it_without_a_terminal_leaves_the_job_to_the_server(url: str, folder: Path) -> None:
     pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     command = [*INGEST, str(folder), "--server", url]
@@ -186,6 +190,7 @@ def test_who_interrupts_it_without_a_terminal_leaves_the_job_to_the_server(url: 
     assert jobs(url)[0]["status"] == "queued"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("answer", "status"), [(b"y\n", "cancelled"), (b"n\n", "queued")])
 def test_who_interrupts_it_on_a_terminal_says_what_becomes_of_the_job(
     url: str, folder: Path, answer: bytes, status: str

@@ -120,6 +120,7 @@ def test_a_cancelled_job_writes_nothing_more_and_the_next_sync_does_the_rest(sto
     assert violations(store) == []
 
 
+@pytest.mark.slow
 def test_a_retry_does_only_what_failed(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md", "4.md"}))
@@ -135,6 +136,7 @@ def test_a_retry_does_only_what_failed(store: Postgres, tmp_path: Path) -> None:
     assert violations(store) == []
 
 
+@pytest.mark.slow
 def test_the_command_retries_the_dead_letters_and_nothing_that_failed_for_good(
     rag: CliRunner, store: Postgres, tmp_path: Path
 ) -> None:
@@ -156,6 +158,7 @@ def test_the_command_retries_the_dead_letters_and_nothing_that_failed_for_good(
     assert "has no failed documents to retry" in again.stderr
 
 
+@pytest.mark.slow
 def test_a_dead_letter_that_fails_again_stays_one(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
@@ -182,6 +185,7 @@ def test_what_a_cancelled_job_did_not_come_to_is_done_by_its_retry(
     assert len(read_tree(store).documents) == len(TREE)
 
 
+@pytest.mark.slow
 def test_a_retry_runs_with_the_configuration_that_the_job_had(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
@@ -206,6 +210,7 @@ def rag(store: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli
     return CliRunner()
 
 
+@pytest.mark.slow
 def test_watching_a_job_that_has_ended_says_how(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
     report = build_sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(
         build_inline_runner(ONE_AT_A_TIME)
@@ -214,6 +219,7 @@ def test_watching_a_job_that_has_ended_says_how(rag: CliRunner, store: Postgres,
     assert (watched.exit_code, watched.stdout) == (0, "completed\n")
 
 
+@pytest.mark.slow
 def test_a_killed_job_is_interrupted_until_the_next_sync(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
     work = build_sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))])
     with store.connect() as connection:  # which goes with its process
@@ -236,6 +242,7 @@ def listed(rag: CliRunner) -> list[tuple[str, str | None]]:
     return [(row["status"], row["reason"]) for row in rows]
 
 
+@pytest.mark.slow
 def test_cancelling_a_job_that_has_ended_changes_nothing(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
     report = build_sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(
         build_inline_runner(ONE_AT_A_TIME)
@@ -244,6 +251,7 @@ def test_cancelling_a_job_that_has_ended_changes_nothing(rag: CliRunner, store: 
     assert (cancelled.exit_code, cancelled.stdout) == (0, "completed\n")
 
 
+@pytest.mark.slow
 def test_retrying_a_job_without_failures_ends_with_2(rag: CliRunner, store: Postgres, tmp_path: Path) -> None:
     report = build_sync(ONE_AT_A_TIME, store, [str(write(tmp_path / "docs", TREE))]).run(
         build_inline_runner(ONE_AT_A_TIME)
@@ -253,6 +261,7 @@ def test_retrying_a_job_without_failures_ends_with_2(rag: CliRunner, store: Post
     assert "has no failed documents" in retried.stderr
 
 
+@pytest.mark.slow
 def test_a_job_is_shown_with_the_start_and_the_end_of_its_stages(
     rag: CliRunner, store: Postgres, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def titles(hits: list[Hit]) -> list[str]:
     return [hit.origin.title for hit in hits]
 
 
+@pytest.mark.slow
 def test_a_folder_is_searched_in_six_lines(store: Postgres, docs: Path) -> None:
     with open_knowledge_base(store.dsn, settings=HASHING) as kb:
         report = kb.ingest(docs)
@@ -140,6 +141,7 @@ def test_a_filter_that_the_grammar_does_not_allow_is_refused(knowledge: Knowledg
         knowledge.search(QUESTION, filters=[])  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_one_that_is_dropped_without_close_closes_its_connections(store: Postgres, docs: Path) -> None:
     kb = open_knowledge_base(store.dsn, settings=HASHING)
     kb.ingest(docs)

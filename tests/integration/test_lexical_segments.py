@@ -590,6 +590,7 @@ def test_after_any_history_scores_equal_those_of_rank_bm25_and_bm25s(store: Post
 SECONDS = 4.0
 
 
+@pytest.mark.slow
 def test_publishers_and_merges_side_by_side_lock_nobody_out(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "FAN_IN", 4)
     notes = [note(n, f"amber {n}", "dune") for n in range(30)]

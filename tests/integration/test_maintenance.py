@@ -297,6 +297,7 @@ def test_statistics_are_there_after_a_load(store: Postgres) -> None:
     assert estimated == (1_200,)
 
 
+@pytest.mark.slow
 def test_statistics_follow_a_collection_that_is_new_among_large_ones(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,6 +329,7 @@ class Lingering:
         return times
 
 
+@pytest.mark.slow
 def test_statistics_follow_while_a_collection_is_loaded(
     store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -369,6 +371,7 @@ def test_a_sync_keeps_the_index_of_its_collection(store: Postgres, tmp_path: Pat
     assert second != first
 
 
+@pytest.mark.slow
 def test_a_sync_whose_index_cannot_be_built_says_so_and_ends_well(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", {f"{n}.txt": f"Number {n} was counted by hand.\n" for n in range(120)})
     with superuser(store) as connection:

@@ -255,6 +255,7 @@ def test_retries_have_the_defaults_of_the_requirements() -> None:
     assert RetryConfig().model_dump() == {"max_retries": 3, "backoff_base": 2.0, "max_delay": 60.0}
 
 
+@pytest.mark.slow
 def test_every_node_runs_on_what_the_nodes_before_it_return(
     store: Postgres, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

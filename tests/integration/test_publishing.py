@@ -296,6 +296,7 @@ def swap(store: Postgres, notes: Sequence[Draft]) -> None:
         write(replace(target, run=run), [note])
 
 
+@pytest.mark.slow
 def test_writers_of_the_same_documents_do_not_lock_each_other_out(store: Postgres) -> None:
     notes = [draft(f"file:///{n}.md", f"text {n}", f"more {n}") for n in range(24)]
     publish(store, *notes)

@@ -87,6 +87,7 @@ def pages(graph: Services, size: int, between: Callable[[], None] = lambda: None
     return run_with_gateway(graph, work)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3, 4, 10])
 def test_pages_are_the_ranking_in_pieces_as_long_as_its_candidates(graph: Services, size: int) -> None:
     async def whole(client: httpx2.AsyncClient) -> list[str]:

@@ -103,6 +103,7 @@ def told(row: dict[str, Any]) -> list[tuple[int, str, str]]:
     return [(event["seq"], event["stage"], event["status"]) for event in row["events"]]
 
 
+@pytest.mark.slow
 def test_pushed_documents_are_stored_with_what_the_request_said_of_them(store: Postgres) -> None:
     settings = settings_for(store)
     before = datetime.now(UTC)
@@ -158,6 +159,7 @@ def test_where_a_pushed_document_stands_only_the_request_says(store: Postgres) -
     assert document_url("push:///a.md", {"url": "javascript:alert(1)"}) == "push:///a.md"
 
 
+@pytest.mark.slow
 def test_a_newer_version_goes_over_one_whose_job_also_listed_a_source_anew(store: Postgres, tmp_path: Path) -> None:
     settings = settings_for(store)
     folder = write(tmp_path / "docs", {"0.md": "# Gate\n\nText."})
@@ -172,6 +174,7 @@ def test_a_newer_version_goes_over_one_whose_job_also_listed_a_source_anew(store
     assert violations(store) == []
 
 
+@pytest.mark.slow
 def test_a_push_does_not_move_what_was_pushed_before_into_another_space(store: Postgres) -> None:
     settings, moved = settings_for(store), settings_for(store, "embedding.dimension=32")
     gate, pump = note("a.md", "# A\n\nThe sluice."), note("b.md", "# B\n\nThe pump.")
@@ -216,6 +219,7 @@ def test_a_retry_of_a_job_of_the_command_deletes_nothing(store: Postgres, tmp_pa
     assert not build_retry_request(store, DEFAULT_TENANT, id).prune
 
 
+@pytest.mark.slow
 def test_a_job_tells_what_happens_to_it_from_the_queue_to_its_end(store: Postgres) -> None:
     settings = settings_for(store)
     found = done(store, settings, asked(settings, note("a.md", "# A\n\nText."), note("b.pdf", "%PDF-1.7\n")))
@@ -237,6 +241,7 @@ def test_a_job_tells_what_happens_to_it_from_the_queue_to_its_end(store: Postgre
     assert violations(store) == []
 
 
+@pytest.mark.slow
 def test_the_same_again_is_no_work_and_other_bytes_or_other_metadata_are_a_new_version(store: Postgres) -> None:
     settings = settings_for(store)
 
@@ -255,6 +260,7 @@ def test_the_same_again_is_no_work_and_other_bytes_or_other_metadata_are_a_new_v
     assert (held["title"], held["metadata"]["year"], "Two." in held["text"]) == ("B", 2024, True)
 
 
+@pytest.mark.slow
 def test_a_push_deletes_nothing_and_its_bytes_are_not_kept(store: Postgres) -> None:
     settings = settings_for(store)
     entered = [enter(store, asked(settings, note(f"{n}.md", f"# {n}\n\nText."))) for n in range(5)]
@@ -266,6 +272,7 @@ def test_a_push_deletes_nothing_and_its_bytes_are_not_kept(store: Postgres) -> N
     assert violations(store) == []
 
 
+@pytest.mark.slow
 def test_locations_are_synced_as_by_the_command_and_pushed_documents_go_with_them(
     store: Postgres, tmp_path: Path
 ) -> None:
@@ -295,6 +302,7 @@ def test_what_cannot_be_right_fails_at_once(store: Postgres, more: dict[str, Any
     assert found["reason"].startswith(reason)
 
 
+@pytest.mark.slow
 def test_deleting_most_of_a_source_wants_a_yes_and_goes_with_one(store: Postgres, tmp_path: Path) -> None:
     settings = settings_for(store)
     folder = write(tmp_path / "docs", {f"{n}.md": f"# Gate {n}\n\nText." for n in range(5)})
@@ -307,6 +315,7 @@ def test_deleting_most_of_a_source_wants_a_yes_and_goes_with_one(store: Postgres
     assert (agreed["status"], agreed["counts"]["deleted"]) == ("completed", 4)
 
 
+@pytest.mark.slow
 def test_two_runners_share_20_jobs_of_one_collection_and_none_is_lost(store: Postgres) -> None:
     settings = settings_for(store)
     entered = [enter(store, asked(settings, note(f"{n}.md", f"# {n}\n\nText {n}."))) for n in range(20)]
@@ -317,6 +326,7 @@ def test_two_runners_share_20_jobs_of_one_collection_and_none_is_lost(store: Pos
     assert violations(store) == []
 
 
+@pytest.mark.slow
 def test_a_job_waits_for_another_on_its_source_and_that_is_no_attempt(store: Postgres, tmp_path: Path) -> None:
     settings = settings_for(store)
     folder = write(tmp_path / "docs", {"a.md": "# A\n\nText."})
@@ -370,6 +380,7 @@ class DyingMidway:
         raise SystemExit
 
 
+@pytest.mark.slow
 def test_who_lost_the_lease_while_it_worked_writes_nothing_more(store: Postgres) -> None:
     settings = settings_for(store, "ingestion.group=1")
     id = enter(store, asked(settings, *(note(f"{n}.md", f"# {n}\n\nText {n}.") for n in range(4))))
@@ -468,6 +479,7 @@ class Unlucky:
         return build_lease_sync(*arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [StoreError("it is away"), ModelError("no model"), KeyError("a bug")])
 def test_a_job_that_fails_for_the_moment_is_tried_again(
     store: Postgres, monkeypatch: pytest.MonkeyPatch, error: Exception
@@ -478,6 +490,7 @@ def test_a_job_that_fails_for_the_moment_is_tried_again(
     assert (found["status"], found["attempts"]) == ("completed", 2)
 
 
+@pytest.mark.slow
 def test_a_job_that_failed_3_times_is_a_dead_letter_and_a_retry_does_it(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -536,6 +549,7 @@ def test_a_worker_that_is_stopped_gives_its_job_back_at_once(store: Postgres, mo
     assert read_tree(store).documents == {}
 
 
+@pytest.mark.slow
 def test_a_job_that_takes_longer_than_a_lease_stays_its_workers(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -551,6 +565,7 @@ def test_a_job_that_takes_longer_than_a_lease_stays_its_workers(
     assert (found["status"], found["attempts"]) == ("completed", 1)
 
 
+@pytest.mark.slow
 def test_a_worker_outlives_a_store_that_ends_its_connections(store: Postgres) -> None:
     settings = settings_for(store)
     with running(settings):
@@ -563,6 +578,7 @@ def test_a_worker_outlives_a_store_that_ends_its_connections(store: Postgres) ->
         assert ended(store, id)["status"] == "completed"
 
 
+@pytest.mark.slow
 def test_bytes_of_all_sizes_are_read_and_those_above_the_limit_are_refused(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -592,6 +608,7 @@ def test_a_document_whose_bytes_are_gone_fails_for_good(store: Postgres) -> None
     assert job(store, id)["counts"]["completed"] == 1
 
 
+@pytest.mark.slow
 def test_a_large_job_lets_one_of_another_tenant_run_and_continues_where_it_stopped(
     store: Postgres, tmp_path: Path
 ) -> None:
@@ -615,6 +632,7 @@ def test_a_large_job_lets_one_of_another_tenant_run_and_continues_where_it_stopp
     assert violations(store) == []
 
 
+@pytest.mark.slow
 def test_a_job_with_more_documents_than_allowed_fails_before_anything_changes(store: Postgres, tmp_path: Path) -> None:
     settings = settings_for(store, "ingestion.queued_documents=3")
     folder = write(tmp_path / "docs", {f"{n}.md": f"Text of {n}." for n in range(4)})
@@ -627,6 +645,7 @@ def test_a_job_with_more_documents_than_allowed_fails_before_anything_changes(st
     assert done(store, settings, asked(settings, locations=(str(folder),)))["counts"]["completed"] == 3
 
 
+@pytest.mark.slow
 def test_a_job_that_works_for_too_long_over_all_its_turns_fails_and_its_retry_does_the_rest(
     store: Postgres, tmp_path: Path
 ) -> None:
@@ -646,6 +665,7 @@ def test_a_job_that_works_for_too_long_over_all_its_turns_fails_and_its_retry_do
     assert violations(store) == []
 
 
+@pytest.mark.slow
 def test_a_cancelled_job_frees_its_source_and_its_worker(store: Postgres, tmp_path: Path) -> None:
     settings = settings_for(store, "ingestion.group=1")
     folder = write(tmp_path / "docs", {f"{n}.md": f"# Note {n}\n\nText of {n}." for n in range(200)})

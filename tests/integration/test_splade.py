@@ -105,6 +105,7 @@ def whole(store: Postgres) -> bool:
         return find_violations(connection) == []
 
 
+@pytest.mark.slow
 def test_scores_are_dot_products_after_updates_and_deletions(store: Postgres) -> None:
     old, new = corpus(1, 30), corpus(2, 10)
     put(store, *old[:15])

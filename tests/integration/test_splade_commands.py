@@ -56,6 +56,7 @@ def rag(plain: Rag, model: Path, monkeypatch: pytest.MonkeyPatch) -> Rag:
     return plain
 
 
+@pytest.mark.slow
 def test_a_folder_is_ingested_and_searched_with_all_three_legs(rag: Rag, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     assert json.loads(rag("ingest", folder, "--runner", "inline", "--json"))["documents"]["added"] == 3
@@ -90,6 +91,7 @@ def test_a_collection_without_weights_is_refused_by_the_leg_with_what_to_do(
     assert len(json.loads(rag("search", "rotate the keys", "--json"))["results"]) == 3
 
 
+@pytest.mark.slow
 def test_weights_on_a_gpu_that_is_not_there_are_refused_before_any_work(
     rag: Rag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,6 +255,7 @@ def fresh(store: Postgres, *folders: Path, settings: Settings | None = None):  #
     return read_tree(store, "fresh")
 
 
+@pytest.mark.slow
 def test_ten_files_changed_in_a_paragraph_encode_ten_chunks_and_keep_all_other_ids(
     store: Postgres, tmp_path: Path
 ) -> None:
@@ -485,6 +486,7 @@ def test_a_raised_limit_takes_in_what_was_too_large(store: Postgres, tree: Path)
     assert read_tree(store).statuses()["long.txt"] == "completed"
 
 
+@pytest.mark.slow
 def test_a_lowered_limit_refuses_only_what_is_read_anew(store: Postgres, tree: Path) -> None:
     write(tree, {"long.txt": LOG * 20})
     sleep(0.05)  # longer than a tick of the file system: no file is young enough to be read again only for that

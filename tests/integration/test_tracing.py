@@ -124,6 +124,7 @@ def retriever(
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_hybrid_within_another_is_traced_as_it_was_searched(planted: Postgres, seed: int) -> None:
     """Its scores depend on how many hits it is asked for."""

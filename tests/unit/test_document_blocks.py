@@ -40,6 +40,7 @@ def test_a_block_with_a_file_name_is_written_to_this_file(tmp_path: Path) -> Non
     assert (tmp_path / "acme" / "numbers.py").read_text() == "# acme/numbers.py\nN = 2\n"
 
 
+@pytest.mark.slow
 def test_every_block_runs_and_must_print_what_is_shown(tmp_path: Path) -> None:
     reader = Reader(tmp_path, {"WHO": "us"}, {"8000": "8111"})
     reader.follow("```sh\necho port 8000, $WHO > f\n```\n\n```console\n$ cat f\nport 8000, …\n```\n")
@@ -70,6 +71,7 @@ def test_commands_that_are_not_run_must_exist_with_their_options() -> None:
         check_shell("rag jobs lost")
 
 
+@pytest.mark.slow
 def test_rag_runs_in_this_process_unless_it_needs_a_shell(tmp_path: Path) -> None:
     calls: list[tuple[tuple[object, ...], Path, str | None]] = []
 

@@ -46,6 +46,7 @@ def output(program: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "module", ["rag_core", "rag_core.wiring.ingestion", "rag_core.wiring.retrieval", "rag_cli.app"]
 )
@@ -53,6 +54,7 @@ def test_no_library_of_models_or_clusters_is_loaded_with(module: str) -> None:
     assert output(LOADED.format(module=module, heavy=HEAVY)) == ""
 
 
+@pytest.mark.slow
 def test_the_library_imports_where_neither_torch_nor_ray_is_installed() -> None:
     wanted = [module for module in modules() if module not in MODEL_FILES]
     assert len(wanted) > 50

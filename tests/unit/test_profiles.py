@@ -82,6 +82,7 @@ def test_what_detects_a_profile_is_no_setting() -> None:
     assert not [key for key in load_layered_settings(None, "pmc", environment={}).origins if key.startswith("detect")]
 
 
+@pytest.mark.slow
 def test_without_its_model_a_profile_is_refused_by_the_models_name() -> None:
     command = [*RAG, "config", "check", "--profile", "pmc"]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": "/nonexistent"}

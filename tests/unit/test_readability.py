@@ -9,6 +9,7 @@ from tools.readability import PACKAGES, is_participle, measure
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_the_project_keeps_the_limits() -> None:
     assert measure(ROOT / package for package in PACKAGES).broken_limits == []
 

@@ -180,6 +180,7 @@ def test_a_measure_that_should_be_low_fails_when_it_rises(rag: Rag, tmp_path: Pa
     assert rag("gate", base, "--base", more, "--gate", gate).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factor", "machine", "outcome"), [(1.0, "m1", "pass"), (2.0, "m1", "fail"), (1.0, "m2", "inconclusive")]
 )

@@ -93,6 +93,7 @@ def test_an_unintended_split_forbids_a_conclusion() -> None:
     assert report(observe("treatment", 800, 0.9)).recommendation.startswith("Do not use these figures")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fact", "name"),
     [({"errors": 0.05}, "errors"), ({"abstentions": 0.2}, "abstentions"), ({"slower": 1.5}, "slow answers")],

@@ -108,6 +108,7 @@ def model() -> Any:
         server.shutdown()
 
 
+@pytest.mark.slow
 def test_the_four_measures_are_what_the_model_s_replies_make_them(model: ScriptedModel) -> None:
     (scored,) = score(model.task, ANSWER)
     assert scored.failures == {}

@@ -79,6 +79,7 @@ def test_a_child_is_replaced_after_so_many_documents(monkeypatch: pytest.MonkeyP
     assert numbers[0] == numbers[1] != numbers[2] == numbers[3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reason", "retryable"),
     [
@@ -172,6 +173,7 @@ def test_a_child_that_is_killed_before_it_has_started_is_replaced(sandbox: Sandb
         assert sandbox("file:///a.txt", TEXT).text == TEXT.decode()
 
 
+@pytest.mark.slow
 def test_a_document_whose_child_is_killed_twice_is_tried_again_at_the_next_sync(sandbox: Sandbox) -> None:
     with kill_children(partial(is_parsing, sandbox), times=2):
         error = failure(sandbox, "file:///nap.txt")
@@ -185,6 +187,7 @@ def test_a_child_that_is_killed_twice_before_it_has_started_is_reported(sandbox:
     assert (error.reason, error.retryable) == ("the parser could not be started: signal SIGKILL", True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "starts"), [("crash", 2), ("abort", 1), ("hog", 1), ("leave", 1), ("spin", 1)])
 def test_only_a_signal_gives_the_document_of_a_fresh_child_a_second_try(
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch, name: str, starts: int

@@ -246,6 +246,7 @@ def test_flags_become_metadata_and_flagging_quarantines_nothing() -> None:
     assert with_flags(document, []) is document
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "word", ["ignore ", "![", "ai ", "send ", "<p style='opacity:0'>", "\u200b ", "<a ", "javascript: = "]
 )

@@ -74,6 +74,7 @@ def workbook_file() -> bytes:
     return out.getvalue()
 
 
+@pytest.mark.slow
 def test_a_word_file_has_headings_lists_tables_and_pages() -> None:
     document = read("a.docx", word_file())
     before, after = document.text.split("\n\n| ")
@@ -139,6 +140,7 @@ def test_a_file_without_text_is_skipped() -> None:
     assert (failed.value.reason, failed.value.status) == ("empty", "skipped")
 
 
+@pytest.mark.slow
 def test_it_runs_within_the_limits_of_the_sandbox() -> None:
     parser = open_parser(UnstructuredParsing(type="unstructured", formats=("docx",), memory_mb=256), Limits())
     document = parser("file:///a.docx", word_file())

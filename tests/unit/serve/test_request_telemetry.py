@@ -233,6 +233,7 @@ def test_each_request_is_one_line_of_the_access_log_without_its_words(tmp_path: 
     assert QUESTION not in file.read_text()
 
 
+@pytest.mark.slow
 def test_a_full_access_log_is_replaced_and_only_some_old_files_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

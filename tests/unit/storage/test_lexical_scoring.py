@@ -185,6 +185,7 @@ def test_frequencies_and_lengths_are_cut_to_16_bits() -> None:
     assert [row.total_length for row in built.documents] == [MAX_VALUE]
 
 
+@pytest.mark.slow
 def test_a_new_segment_begins_before_the_numbers_run_out() -> None:
     half = [["a"]] * 40_000
     built = build_segments(SegmentDocument(UUID(int=n), 1, "en", ids_of(half), half) for n in range(3))

@@ -143,6 +143,7 @@ def test_hundreds_of_codes_pass_byte_for_byte_in_any_pieces(text: str, size: int
     assert "".join(piece.text for piece in [*pieces, *scan.finish()]) == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [50, 400, 800])
 def test_a_long_list_is_parsed_in_linear_time(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed, parse = [0], MarkdownIt.parse
@@ -174,6 +175,7 @@ def test_text_before_code_and_lines_of_a_fence_are_shown_at_once() -> None:
     assert told == ["", "\n```py", "\nx[9]", " <b>", "\n```", "\ny"]
 
 
+@pytest.mark.slow
 def test_a_block_that_is_too_long_to_be_held_has_no_code() -> None:
     text = f"`{'a ' * (MAX_HELD_LENGTH // 2)}` `x[9]`"
     assert shown(text) == text.replace("[9]", " ")

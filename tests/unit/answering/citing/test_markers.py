@@ -122,6 +122,7 @@ def test_a_backtick_that_closes_nothing_is_an_apostrophe(text: str, told: str) -
     assert replace_stray_backticks(text) == told
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=scale_examples(300))
 @given(st.one_of(st.text(alphabet="[]［］【】^1２³①, -–:†a(`)\n", max_size=40), st.text(max_size=30)))  # noqa: RUF001
 def test_nothing_neutralised_is_ever_cited(text: str) -> None:

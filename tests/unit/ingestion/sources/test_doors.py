@@ -24,6 +24,7 @@ def test_no_form_of_a_forbidden_address_or_file_reaches_its_target() -> None:
     assert [(attempt.form, attempt.got) for attempt in attempts if attempt.reached] == []
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of fsspec's FTP
 def test_without_rules_forms_of_every_kind_reach_their_target() -> None:
     reached = Counter(attempt.form.kind for attempt in try_all(guarded=False) if attempt.reached)

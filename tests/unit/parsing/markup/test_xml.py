@@ -176,6 +176,7 @@ def test_breaks_and_blocks_keep_words_apart_and_inline_elements_are_no_items() -
     assert "| a b c |" in parse(table).text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("piece", ["<!--", "<![CDATA[", "<a ", "<a b='", "<!DOCTYPE[", "</a>", "&a", "<a>&amp", "<?x"])
 def test_no_repetition_takes_long(piece: str) -> None:
     with pytest.raises(DocumentError):
