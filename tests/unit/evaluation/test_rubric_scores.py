@@ -169,7 +169,8 @@ def test_earlier_messages_of_the_conversation_are_shown_to_the_judge() -> None:
     ("options", "message"),
     [
         (("--judge-model", "llama"), "--judge-model requires --judge, the URL of the endpoint"),
-        (("--judge", "127.0.0.1:9/v1", "--judge-model", "llama"), "--judge: base_url must "),
+        (("--judge", "localhost:9/v1", "--judge-model", "llama"), "--judge must begin with http:// or https://, got l"),
+        (("--judge", "http:///v1", "--judge-model", "llama"), "--judge: base_url must name a host"),
         (("--ragas", "http://me:secret@host/v1", "--ragas-model", "llama"), "--ragas: base_url must not contain "),
     ],
 )
