@@ -40,7 +40,8 @@ class Journal(Generic[E]):
         """The outcomes by question. Those with an error are not among them, nor is a line that was cut."""
         if self.path is None or not self.path.is_file():
             return {}
-        key, *lines = self.path.read_text(encoding="utf-8").split("\n")
+        text = self.path.read_text(encoding="utf-8", errors="replace")  # a cut can be within a character
+        key, *lines = text.split("\n")
         entries = [entry for line in lines if (entry := self._parse_line(line))] if key == self.key else []
         return {entry.question: entry for entry in entries if not entry.error}
 

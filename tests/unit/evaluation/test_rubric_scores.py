@@ -141,6 +141,16 @@ def test_scores_are_used_for_an_answer_that_was_read_from_its_journal(tmp_path: 
         assert len(endpoint.requests) == 1
 
 
+def test_a_journal_that_was_cut_within_a_character_is_continued(tmp_path: Path) -> None:
+    reasons = reply(5, 5, 5).replace("relevance!", "f\u00fcr")
+    with run_endpoint(whole_response(reasons)) as endpoint:
+        score(endpoint, [measured(0), measured(1)], tmp_path)
+        (file,) = tmp_path.iterdir()
+        file.write_bytes(file.read_bytes()[: file.read_bytes().rindex("\u00fc".encode()) + 1])
+        score(endpoint, [measured(0), measured(1)], tmp_path)
+        assert len(endpoint.requests) == 3
+
+
 def test_scores_of_another_answer_or_another_model_are_not_used(tmp_path: Path) -> None:
     with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
         score(endpoint, [measured(0)], tmp_path)
