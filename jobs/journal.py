@@ -47,12 +47,16 @@ class Journal(Generic[E]):
 
     @contextmanager
     def appending(self) -> Iterator[Callable[[E], None]]:
-        """Writes the file again with what `read` returns. Each call of the function adds a line at once."""
+        """Writes the file again with what `read` returns. Each call of the function adds a line at once.
+
+        A kill during the writing leaves the earlier file.
+        """
         if self.path is None:
             yield lambda entry: None  # noqa: ARG005
             return
         finished = self.read().values()
-        with self.path.open("w", encoding="utf-8") as file:
+        written = self.path.with_name(f"{self.path.name}.new")
+        with written.open("w", encoding="utf-8") as file:
             file.write(f"{self.key}\n")
 
             def append(entry: E) -> None:
@@ -61,6 +65,7 @@ class Journal(Generic[E]):
 
             for entry in finished:
                 append(entry)
+            written.replace(self.path)
             yield append
 
     def _parse_line(self, line: str) -> E | None:
