@@ -40,18 +40,23 @@ class Journal(Generic[E]):
         """The outcomes by question. Those with an error are not among them, nor is a line that was cut."""
         if self.path is None or not self.path.is_file():
             return {}
-        key, *lines = self.path.read_text(encoding="utf-8").split("\n")
+        text = self.path.read_text(encoding="utf-8", errors="replace")  # a cut can be within a character
+        key, *lines = text.split("\n")
         entries = [entry for line in lines if (entry := self._parse_line(line))] if key == self.key else []
         return {entry.question: entry for entry in entries if not entry.error}
 
     @contextmanager
     def appending(self) -> Iterator[Callable[[E], None]]:
-        """Writes the file again with what `read` returns. Each call of the function adds a line at once."""
+        """Writes the file again with what `read` returns. Each call of the function adds a line at once.
+
+        A kill during the writing leaves the earlier file.
+        """
         if self.path is None:
             yield lambda entry: None  # noqa: ARG005
             return
         finished = self.read().values()
-        with self.path.open("w", encoding="utf-8") as file:
+        written = self.path.with_name(f"{self.path.name}.new")
+        with written.open("w", encoding="utf-8") as file:
             file.write(f"{self.key}\n")
 
             def append(entry: E) -> None:
@@ -60,6 +65,7 @@ class Journal(Generic[E]):
 
             for entry in finished:
                 append(entry)
+            written.replace(self.path)
             yield append
 
     def _parse_line(self, line: str) -> E | None:

@@ -170,6 +170,8 @@ def _read_endpoint(option: str, url: str | None, model: str) -> ModelEndpoint | 
         raise UsageError(f"{option}-model requires {option}, the URL of the endpoint")
     if not url:
         return None
+    if not url.startswith(("http://", "https://")):
+        raise UsageError(f"{option} must begin with http:// or https://, got {url}")
     try:
         parse_endpoint_url(url)
     except ConfigError as error:

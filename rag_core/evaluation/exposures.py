@@ -31,7 +31,11 @@ class ExposureFile:
 def read_observations(paths: Iterable[Path], experiment: str) -> Iterator[Observation]:
     """Yields the observations of one experiment. Raises DatasetError for a line that breaks a rule."""
     for path in paths:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except UnicodeDecodeError as error:
+            raise DatasetError(f"{path} must be exposures as JSON lines in UTF-8: {error}") from error
+        for number, line in enumerate(lines, start=1):
             try:
                 row = json.loads(line)
                 exposure, quality = _EXPOSURE.validate_python(row), _QUALITY.validate_python(row.get("quality"))

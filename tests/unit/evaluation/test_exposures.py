@@ -49,3 +49,10 @@ def test_the_command_reports_on_one_experiment(tmp_path: Path, capfd: pytest.Cap
     assert rag("experiment", "x", file).out.splitlines()[-1] == report["recommendation"]
     assert report["recommendation"].startswith("Adopt the treatment")
     assert rag("experiment", "y", file).code == 2
+
+
+def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "exposures.parquet"
+    file.write_bytes(b"PAR1\xff\xfe")
+    with pytest.raises(DatasetError, match=r"exposures.parquet must be exposures as JSON lines in UTF-8"):
+        list(read_observations([file], "x"))

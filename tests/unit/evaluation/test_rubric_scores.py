@@ -2,9 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from commands import rag_in_process
 from fakes.openai_endpoint import Endpoint, connect, error_response, run_endpoint, whole_response
 
 from jobs.answer_journal import ANSWER
-from jobs.answer_scores import add_scores, build_score_journal, score_answers
+from jobs.answer_scores import Scores, add_scores, build_score_journal, score_answers
 from jobs.ingest import RunnerName
+from jobs.journal import Journal
 from jobs.rubric_scores import RubricTask
 from rag_core.errors import JudgeError
 from rag_core.evaluation.answer_measures import MeasuredAnswer
@@ -141,6 +143,31 @@ def test_scores_are_used_for_an_answer_that_was_read_from_its_journal(tmp_path: 
         assert len(endpoint.requests) == 1
 
 
+def test_a_journal_that_was_cut_within_a_character_is_continued(tmp_path: Path) -> None:
+    reasons = reply(5, 5, 5).replace("relevance!", "f\u00fcr")
+    with run_endpoint(whole_response(reasons)) as endpoint:
+        score(endpoint, [measured(0), measured(1)], tmp_path)
+        (file,) = tmp_path.iterdir()
+        file.write_bytes(file.read_bytes()[: file.read_bytes().rindex("\u00fc".encode()) + 1])
+        score(endpoint, [measured(0), measured(1)], tmp_path)
+        assert len(endpoint.requests) == 3
+
+
+def test_a_kill_while_a_journal_is_written_again_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed() -> Iterator[Scores]:
+        raise KeyboardInterrupt
+        yield
+
+    with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
+        score(endpoint, [measured(0), measured(1)], tmp_path)
+        journal = build_score_journal(tmp_path, RubricTask(url=endpoint.url, model="judge"))
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "read", lambda _: SimpleNamespace(values=killed))
+        with pytest.raises(KeyboardInterrupt), journal.appending():
+            pass
+    assert journal.read().keys() == {"q0", "q1"}
+
+
 def test_scores_of_another_answer_or_another_model_are_not_used(tmp_path: Path) -> None:
     with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
         score(endpoint, [measured(0)], tmp_path)
@@ -169,7 +196,8 @@ def test_earlier_messages_of_the_conversation_are_shown_to_the_judge() -> None:
     ("options", "message"),
     [
         (("--judge-model", "llama"), "--judge-model requires --judge, the URL of the endpoint"),
-        (("--judge", "127.0.0.1:9/v1", "--judge-model", "llama"), "--judge: base_url must "),
+        (("--judge", "localhost:9/v1", "--judge-model", "llama"), "--judge must begin with http:// or https://, got l"),
+        (("--judge", "http:///v1", "--judge-model", "llama"), "--judge: base_url must name a host"),
         (("--ragas", "http://me:secret@host/v1", "--ragas-model", "llama"), "--ragas: base_url must not contain "),
     ],
 )
