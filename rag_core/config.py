@@ -152,8 +152,7 @@ class ExperimentSettings(Section):
     """An experiment of the gateway: conversations that name no profile are split between its own and another one."""
 
     name: str = Field(
-        min_length=1,
-        max_length=100,
+        pattern=r"^[\w.-]{1,100}$",
         examples=["reranker-1"],
         description="Name of the experiment. A new name assigns all conversations again.",
     )
