@@ -9,10 +9,10 @@ TIMEOUT = 60.0
 """Seconds that a condition can take."""
 
 
-def wait_until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TIMEOUT
+def wait_until(is_true: Callable[[], bool], timeout: float = TIMEOUT) -> None:
+    deadline = time.monotonic() + timeout
     while not is_true():
-        assert time.monotonic() < deadline, f"the condition was not met within {TIMEOUT:g} s"
+        assert time.monotonic() < deadline, f"the condition was not met within {timeout:g} s"
         time.sleep(0.02)
 
 

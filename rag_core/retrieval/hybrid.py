@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
-from rag_core.errors import RagError, RetrievalError, UsageError
+from rag_core.errors import RagError, RetrievalError, StageTimeoutError, UsageError
 from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.fusion import Candidates, merge_rankings
 from rag_core.retrieval.legs import translate_errors
@@ -40,7 +40,7 @@ class Hybrid:
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
         """Returns hits with fused scores; their `scores` also hold those of every leg.
 
-        Raises RetrievalError if every leg fails.
+        Raises RetrievalError if every leg fails, and StageTimeoutError if every leg runs out of time.
         """
         async with self.corpus.reading(query):
             candidates = await self._find_candidates(query, max(k, self.depth))
@@ -58,8 +58,7 @@ class Hybrid:
         results = await _gather_all({name: self._rank_leg(name, leg, query, depth) for name, leg in self.legs.items()})
         rankings = {name: result for name, result in results.items() if not isinstance(result, RagError)}
         if not rankings:
-            errors = "; ".join(f"{name}: {error}" for name, error in results.items())
-            raise RetrievalError(f"no leg answered: {errors}")
+            raise _join_errors({name: error for name, error in results.items() if isinstance(error, RagError)})
         return merge_rankings(rankings)
 
     async def _rank_leg(self, name: str, leg: Leg, query: Query, depth: int) -> Ranking | RagError:
@@ -88,6 +87,13 @@ class Hybrid:
 
     def _timeout(self, name: str) -> float:
         return self.timeouts.get(name, self.timeout)
+
+
+def _join_errors(errors: Mapping[str, RagError]) -> RetrievalError | StageTimeoutError:
+    limits = [error.time_limit for error in errors.values() if isinstance(error, StageTimeoutError)]
+    if len(limits) == len(errors):
+        return StageTimeoutError("every leg", max(limits))
+    return RetrievalError("no leg answered: " + "; ".join(f"{name}: {error}" for name, error in errors.items()))
 
 
 async def _gather_all(work: Mapping[str, Coroutine[Any, Any, T]]) -> dict[str, T]:

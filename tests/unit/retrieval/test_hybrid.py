@@ -10,7 +10,7 @@ from drafts import SPACE, TENANT, draft
 from fakes.corpus import MemoryCorpus
 from fakes.legs import ScriptedLeg
 
-from rag_core.errors import FilterError, NotFoundError, RetrievalError, StoreError
+from rag_core.errors import FilterError, NotFoundError, RetrievalError, StageTimeoutError, StoreError
 from rag_core.protocols import Ranking
 from rag_core.retrieval.fusion import fuse_distribution, fuse_rrf
 from rag_core.retrieval.hybrid import Hybrid
@@ -120,6 +120,12 @@ def test_a_leg_that_cannot_score_the_hits_of_others_counts_with_its_lowest_score
 def test_if_no_leg_answers_the_error_names_all_their_errors() -> None:
     legs = {"dense": ScriptedLeg(scores={}, error=StoreError("gone")), "bm25": ScriptedLeg(scores={}, seconds=60)}
     with pytest.raises(RetrievalError, match=r"no leg answered: dense: gone; bm25: bm25 took longer than 0\.020 s"):
+        retrieve_with_reports(hybrid(legs, timeout=SOON))
+
+
+def test_if_every_leg_is_late_the_search_ran_out_of_time() -> None:
+    legs = {name: ScriptedLeg(scores={}, seconds=60) for name in ("dense", "bm25")}
+    with pytest.raises(StageTimeoutError, match=r"every leg took longer than 0\.020 s"):
         retrieve_with_reports(hybrid(legs, timeout=SOON))
 
 
