@@ -54,7 +54,8 @@ def test_without_an_engine_each_failure_says_at_once_that_it_may_be_tried_again(
     refusals = [_asked(gateway) for _ in range(FAILURE_LIMIT + 1)]
     assert {each.status_code for each in refusals} <= {502, 503}
     assert {(each.json()["retryable"], each.headers["retry-after"]) for each in refusals} == {(True, "1")}
-    assert refusals[-1].json()["error"]["code"] == "circuit_open"
+    # not the last one on a busy machine: the circuit's pause can end before it
+    assert "circuit_open" in {each.json()["error"]["code"] for each in refusals}
 
 
 @pytest.mark.chaos
