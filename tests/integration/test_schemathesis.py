@@ -20,7 +20,7 @@ from serve.gateway_settings import SettingsSource, load_gateway_settings
 from serve.profiles import build_profiles
 from serve.services import open_shared_resources
 
-pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(300)]
 
 FILES = {
     "keys.md": "# Keys\n\nSigning keys are replaced every 45 days. The harbour master keeps a copy.",
@@ -31,6 +31,7 @@ OPTIONS = (
     *("--phases", "examples,coverage,fuzzing", "--generation-deterministic", "--no-color"),
     # No schema tells which cursor was given out, or which legs a profile has: well-formed bodies may be refused.
     *("--exclude-checks", "positive_data_acceptance"),
+    *("--request-timeout", "100"),  # the first request of a profile loads its models
     *("--exclude-path-regex", "/events$"),  # as long as the job, for which nobody works here
 )
 CONFIGURATION = """
@@ -92,5 +93,5 @@ def check_schema(address: str, folder: Path, environment: Mapping[str, str] = Ma
     (folder / "schemathesis.toml").write_text(CONFIGURATION)
     command = [*SCHEMATHESIS, "run", f"{address}/openapi.json", *OPTIONS, "-n", str(scale_examples(15))]
     variables = {**os.environ, **environment}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=170, check=False)
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=290, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
