@@ -174,6 +174,7 @@ def test_a_search_for_people_shows_title_place_and_passage(rag: Rag, docs: Path)
     assert "every ninety days" in ran.out
 
 
+@pytest.mark.slow
 def test_a_search_compares_two_profiles(rag: Rag, docs: Path, tmp_path: Path) -> None:
     rag("ingest", docs)
     config = tmp_path / "my.yaml"

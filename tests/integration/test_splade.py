@@ -127,6 +127,7 @@ def test_scores_are_dot_products_after_updates_and_deletions(store: Postgres) ->
         assert dict(ranking) == pytest.approx(exact, rel=1e-2, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_score_is_as_near_to_the_exact_one_as_the_steps_allow(store: Postgres) -> None:
     heavy = [replace(each, weights=tuple(_heavy(own) for own in each.weights)) for each in corpus(3, 20)]
     put(store, *heavy)

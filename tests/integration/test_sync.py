@@ -572,6 +572,7 @@ def test_a_source_that_another_job_holds_is_busy(store: Postgres, tree: Path) ->
     run(store, Meanwhile(open_files_source(hashing_settings(), str(tree))))
 
 
+@pytest.mark.slow
 def test_a_source_is_free_as_soon_as_its_job_has_ended(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", {"keys.md": KEYS})
     for _ in range(10):

@@ -125,6 +125,7 @@ def test_an_address_is_found_wherever_it_stands(before: str, after: str) -> None
     assert not re.search("lee|example", scrub_text(f"{before} ann.lee@example.org{after}"))
 
 
+@pytest.mark.slow
 @given(st.text(max_size=200))
 def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
     once = scrub_text(text)
