@@ -62,9 +62,11 @@ retries after a timeout finds no attempts still running."""
 class Snapshot:
     """One REPEATABLE READ view of a collection: every statement on it sees the same corpus.
 
-    `scope` holds the parameters that every statement takes. `kept` holds the results of `once`, by key.
+    `owner` opened it. `scope` holds the parameters that every statement takes. `kept` holds the results of `once`, by
+    key.
     """
 
+    owner: "Snapshots"
     connection: AsyncConnection
     scope: Mapping[str, Any]
     kept: dict[object, Any] = field(default_factory=dict)
@@ -76,10 +78,13 @@ class Snapshot:
         value: T = self.kept[key]
         return value
 
-    def suits(self, query: Query) -> bool:
-        """True if the query has the tenant, the collection and the groups that this snapshot was opened for."""
+    def suits(self, owner: "Snapshots", query: Query) -> bool:
+        """True if this owner opened it for the query's tenant, collection and groups.
+
+        A retriever can search another store, in another event loop, which cannot use this connection.
+        """
         opened_for = self.scope["tenant"], self.scope["collection"], self.scope["groups"]
-        return opened_for == (query.tenant, query.collection, list(query.groups))
+        return self.owner is owner and opened_for == (query.tenant, query.collection, list(query.groups))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,15 +95,18 @@ class Reading:
     server has now, None if it is unknown.
     """
 
+    owner: "Snapshots"
     query: Query
     snapshot: Snapshot | None = None
     milliseconds: int | None = None
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     opened: AsyncExitStack = field(default_factory=AsyncExitStack)
 
-    def suits(self, query: Query) -> bool:
+    def suits(self, owner: "Snapshots", query: Query) -> bool:
+        """True like that of a Snapshot."""
         own = self.query
-        return (own.tenant, own.collection, own.groups) == (query.tenant, query.collection, query.groups)
+        is_same = (own.tenant, own.collection, own.groups) == (query.tenant, query.collection, query.groups)
+        return self.owner is owner and is_same
 
 
 _open: ContextVar[Snapshot | None] = ContextVar("snapshot", default=None)
@@ -136,13 +144,13 @@ class Snapshots:
         Concurrent tasks of the block take turns: each enters `snapshot`.
         """
         held, outer = _open.get(), _reading.get()
-        if held is not None and held.suits(query):
-            shared = Reading(query=query, snapshot=held)
-        elif outer is not None and outer.suits(query):
+        if held is not None and held.suits(self, query):
+            shared = Reading(owner=self, query=query, snapshot=held)
+        elif outer is not None and outer.suits(self, query):
             yield outer
             return
         else:
-            shared = Reading(query=query)
+            shared = Reading(owner=self, query=query)
         tokens = _open.set(None), _reading.set(shared)
         try:
             async with shared.opened:
@@ -162,7 +170,7 @@ class Snapshots:
         Raises NotFoundError if there is no such collection, and StoreError for whatever the store refuses.
         """
         held = _open.get()
-        if held is not None and held.suits(query):
+        if held is not None and held.suits(self, query):
             yield held
             return
         async with self.reading(query) as shared:
@@ -209,7 +217,7 @@ class Snapshots:
                     await _limit_statements(shared, connection, seconds)
                     await connection.execute(OPENED)
                     scope = await _read_scope(connection, shared.query)
-            shared.snapshot = Snapshot(connection=connection, scope=scope)
+            shared.snapshot = Snapshot(owner=self, connection=connection, scope=scope)
             await shared.opened.enter_async_context(opening.pop_all())
         return shared.snapshot
 
