@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 
 from jobs.gold_searches import GoldSearchTask, Target
 from jobs.ingest import RunnerName
@@ -24,7 +24,7 @@ from rag_core.storage.catalog import Catalog
 from rag_core.storage.postgres import Postgres
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class FailureAnalysis:
     """What was evaluated. `own_documents`: each question was answered only from the documents graded for it."""
 
@@ -58,8 +58,7 @@ class FailureAnalysis:
         """The outcomes of all questions that did not end with an error."""
         if not answers:
             return [search_outcome(question) for question in judged if not question.trace.error]
-        texts = self._read_relevant_texts([answer.question for answer in answers])
-        return [self._answer_outcome(answer, texts) for answer in answers if not answer.trace.error]
+        return [self._answer_outcome(answer) for answer in answers if not answer.trace.error]
 
     def find_targets(self, judged: Sequence[JudgedQuestion], outcomes: Sequence[Outcome]) -> dict[str, Target]:
         """The relevant document that came furthest, for each failed question with a document that the store knows."""
@@ -67,7 +66,6 @@ class FailureAnalysis:
         if not failed:
             return {}
         scope = (self.dataset, self.collection, self.postgres, self.settings.tenant)
-        texts = self._read_relevant_texts([outcome.question for outcome in failed])
         uris, stored = list_uris(*scope), read_stored_dataset((), *scope)
         own_uris = list_graded_uris(*scope) if self.own_documents else {}
         judged_by_question = {question.question.id: question for question in judged}
@@ -78,14 +76,15 @@ class FailureAnalysis:
             if document:
                 targets[question.id] = Target(
                     uri=uris[document],
-                    words=self._find_stored_words(question, document, texts, stored),
+                    words=self._find_stored_words(question, document, stored),
                     searched=(outcome.answer and outcome.answer.trace.searched) or question.text,
                     uris=own_uris.get(question.id, ()),
                 )
         return targets
 
-    def _answer_outcome(self, answer: MeasuredAnswer, texts: Mapping[str, str]) -> Outcome:
+    def _answer_outcome(self, answer: MeasuredAnswer) -> Outcome:
         question, id_from_uri = answer.question, partial(document_id_from_uri, self.dataset)
+        texts = self._relevant_texts
         relevant = set(relevant_ids(question.grades))
         words = {id: texts[id][span.start : span.end] for id, span in find_answer_spans(question, texts).items()}
         passages = [(id_from_uri(passage.uri), passage.text) for passage in answer.trace.passages]
@@ -96,17 +95,18 @@ class FailureAnalysis:
             cites_relevant=any(id_from_uri(cited.uri) in relevant for cited in answer.trace.citations),
         )
 
-    def _read_relevant_texts(self, questions: Iterable[Question]) -> dict[str, str]:
+    @cached_property
+    def _relevant_texts(self) -> dict[str, str]:
         """The original texts of the relevant documents; none of a folder of files, whose texts depend on the parser."""
+        questions = (*self.dataset.questions, *self.dataset.asked)
         ids = {id for question in questions for id in relevant_ids(question.grades)}
         if self.dataset.corpus.is_dir():
             return {}
         return {document.id: document.text for document in read_corpus(self.dataset.corpus) if document.id in ids}
 
-    def _find_stored_words(
-        self, question: Question, document: str, texts: Mapping[str, str], stored: StoredDataset
-    ) -> str:
+    def _find_stored_words(self, question: Question, document: str, stored: StoredDataset) -> str:
         """The words of the answer as the store has them, or as the dataset has them if they were not stored."""
+        texts = self._relevant_texts
         span = find_answer_spans(question, texts).get(document)
         if span is None or document not in stored.documents:
             return ""

@@ -11,6 +11,7 @@ from rag_cli.connections import open_store
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_facts, print_rows
 from rag_core.errors import UsageError
+from rag_core.evaluation.imports.format import Format
 from rag_core.types import DEFAULT_COLLECTION
 
 app = typer.Typer(help="Datasets for evaluations: documents, questions, and what is right.", no_args_is_help=True)
@@ -18,7 +19,6 @@ app = typer.Typer(help="Datasets for evaluations: documents, questions, and what
 FolderArgument: TypeAlias = Annotated[
     Path, typer.Argument(help="A folder with a corpus, questions, and what is right.")
 ]
-Format: TypeAlias = Literal["beir", "trec", "ragas", "mtrag", "claims"]
 Origin: TypeAlias = Literal["replies"]
 SplitOption: TypeAlias = Annotated[str, typer.Option(help="The split: grades are read from qrels/SPLIT.tsv.")]
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -78,7 +78,7 @@ class DatasetResults:
     answers: "AnswerEvaluation | None"
     waterfall: "Waterfall"
 
-    @property
+    @cached_property
     def report(self) -> dict[str, Any]:
         from rag_core.evaluation.answer_report import answers_to_json
         from rag_core.evaluation.report import to_json

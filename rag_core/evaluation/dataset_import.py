@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, TypeAlias
 
 from rag_core.errors import DatasetError, UsageError
 from rag_core.evaluation.answer_layouts import ANSWERS, CONVERSATIONS
@@ -12,13 +11,12 @@ from rag_core.evaluation.dataset import write_corpus, write_grades, write_querie
 from rag_core.evaluation.dataset_check import DatasetCheck, check_dataset
 from rag_core.evaluation.dataset_lines import write_json_lines
 from rag_core.evaluation.imports.beir import read_beir
+from rag_core.evaluation.imports.format import Format
 from rag_core.evaluation.imports.imported_dataset import ImportedDataset
 from rag_core.evaluation.imports.labelled_claims import read_labelled_claims
 from rag_core.evaluation.imports.mtrag import read_mtrag
 from rag_core.evaluation.imports.ragas import read_ragas
 from rag_core.evaluation.imports.trec import read_trec
-
-Format: TypeAlias = Literal["beir", "trec", "ragas", "mtrag", "claims"]
 
 READERS: Mapping[str, Callable[[Path], ImportedDataset]] = {
     "beir": read_beir,

@@ -13,7 +13,6 @@ from rag_core.storage.exposures import Exposures, StoredExperiment
 from rag_core.wire.experiments import Assignment, Experiments, ListedExperiment, ShownExperiment
 from serve.bodies.fields import MAX_CONVERSATION_ID_CHARS
 from serve.bodies.openapi import success_response
-from serve.http.caller import Caller
 from serve.http.cursors import PageParameters, build_listing
 from serve.http.dependencies import CurrentCaller, CurrentServices
 from serve.http.responses import json_response
@@ -48,8 +47,10 @@ def experiments(page: Annotated[PageParameters, Query()], caller: CurrentCaller,
     """Lists experiments by name, with the number of conversations of each variant."""
     listing = build_listing(services, caller, "name", "experiments")
     after = listing.decode_cursor(page.cursor, "")
-    stored = [_describe(experiment, services) for experiment in _list_experiments(services, caller)]
-    rows, paging = listing.split_page([row for row in stored if row["name"] > after][: page.fetch_limit], page.limit)
+    with services.postgres.connect() as connection:
+        stored = _list_experiments(services, Exposures(connection, caller.tenant))
+    described = [_describe(experiment, services) for experiment in stored]
+    rows, paging = listing.split_page([row for row in described if row["name"] > after][: page.fetch_limit], page.limit)
     return json_response(Experiments(data=[ListedExperiment(**row) for row in rows], **paging))
 
 
@@ -61,10 +62,10 @@ def experiment(
 
     Readers' ratings are the quality.
     """
-    stored = _find_experiment(services, caller, name)
     with services.postgres.connect() as connection:
-        rows = list(Exposures(connection, caller.tenant).read(name))
-    observations = [Observation(exposure=exposure, quality=quality) for exposure, quality in rows]
+        exposures = Exposures(connection, caller.tenant)
+        stored = _find_experiment(services, exposures, name)
+        observations = [Observation(exposure=exposure, quality=quality) for exposure, quality in exposures.read(name)]
     try:
         report, reason = asdict(report_experiment(observations, parameters.effect)), ""
     except UsageError as error:
@@ -75,16 +76,17 @@ def experiment(
 @router.get("/v1/experiments/{name}/assignment", responses=success_response(Assignment))
 def assignment(name: str, unit: Annotated[Unit, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
     """Returns the variant that a conversation gets. It is always the same one while the share stays the same."""
-    experiment = Experiment(name=name, share=_find_experiment(services, caller, name).share)
+    with services.postgres.connect() as connection:
+        share = _find_experiment(services, Exposures(connection, caller.tenant), name).share
+    experiment = Experiment(name=name, share=share)
     bucket = experiment.bucket(caller.tenant, unit.unit)
     variant = experiment.variant(bucket)
     return json_response(Assignment(experiment=name, unit=unit.unit, variant=variant, bucket=bucket))
 
 
-def _list_experiments(services: Services, caller: Caller) -> list[StoredExperiment]:
-    """By name: those that are stored, and the gateway's own with its current share."""
-    with services.postgres.connect() as connection:
-        stored = {one.name: one for one in Exposures(connection, caller.tenant).list_experiments()}
+def _list_experiments(services: Services, exposures: Exposures) -> list[StoredExperiment]:
+    """The stored experiments, and the gateway's own one with its current share, by name."""
+    stored = {one.name: one for one in exposures.list_experiments()}
     if running := services.settings.experiment:
         counts = stored.get(running.name)
         stored[running.name] = StoredExperiment(
@@ -96,9 +98,9 @@ def _list_experiments(services: Services, caller: Caller) -> list[StoredExperime
     return sorted(stored.values(), key=lambda one: one.name)
 
 
-def _find_experiment(services: Services, caller: Caller, name: str) -> StoredExperiment:
+def _find_experiment(services: Services, exposures: Exposures, name: str) -> StoredExperiment:
     """Raises NotFoundError if the tenant has no such experiment."""
-    for experiment in _list_experiments(services, caller):
+    for experiment in _list_experiments(services, exposures):
         if experiment.name == name:
             return experiment
     raise NotFoundError(f"there is no experiment {name}; GET /v1/experiments lists them")

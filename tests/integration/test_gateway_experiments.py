@@ -47,29 +47,27 @@ def build(store: Postgres, error: Exception | None = None) -> ServedProfiles:
     return ServedProfiles(own, {"fast": settings("fast")}, lambda other: services(store, other, error))
 
 
-def ask(profiles: ServedProfiles, requests: Sequence[dict[str, Any]]) -> list[httpx2.Response]:
-    async def send() -> list[httpx2.Response]:
+def send(profiles: ServedProfiles, method: str, path: str, bodies: Sequence[object]) -> list[httpx2.Response]:
+    """Sends one request per body, as a caller of the default tenant, and closes the profiles."""
+
+    async def run() -> list[httpx2.Response]:
         transport = httpx2.ASGITransport(app=build_fastapi(profiles), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
-            responses = [await client.post("/v1/answer", json={"question": "How often?", **body}) for body in requests]
+            responses = [await client.request(method, path, json=body) for body in bodies]
         for name in profiles.built_names:
             await (await profiles.find(name)).services.close()
         return responses
 
-    return asyncio.run(send())
+    return asyncio.run(run())
+
+
+def ask(profiles: ServedProfiles, requests: Sequence[dict[str, Any]]) -> list[httpx2.Response]:
+    return send(profiles, "POST", "/v1/answer", [{"question": "How often?", **body} for body in requests])
 
 
 def get(profiles: ServedProfiles, path: str) -> httpx2.Response:
-    """The response to a caller of the default tenant."""
-
-    async def send() -> httpx2.Response:
-        transport = httpx2.ASGITransport(app=build_fastapi(profiles), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
-            response = await client.get(path)
-        await profiles.own.services.close()
-        return response
-
-    return asyncio.run(send())
+    (response,) = send(profiles, "GET", path, [None])
+    return response
 
 
 def conversations(count: int) -> list[dict[str, Any]]:
@@ -114,16 +112,8 @@ def test_the_command_reports_on_the_stored_conversations_and_their_ratings(
     store: Postgres, capfd: pytest.CaptureFixture[str]
 ) -> None:
     answers = ask(build(store), conversations(20))
-    rated = build(store)
-
-    async def rate() -> None:
-        transport = httpx2.ASGITransport(app=build_fastapi(rated), raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://localhost", timeout=60) as client:
-            for answer in answers[:10]:
-                await client.post("/v1/feedback", json={"answer_id": answer.json()["id"], "rating": 1})
-        await rated.own.services.close()
-
-    asyncio.run(rate())
+    ratings = [{"answer_id": answer.json()["id"], "rating": 1} for answer in answers[:10]]
+    assert {response.status_code for response in send(build(store), "POST", "/v1/feedback", ratings)} == {201}
     report = rag_in_process(capfd)("experiment", "fast-1", "--store", store.dsn, "--json").json
     assert report["control"] + report["treatment"] == 20
     assert report["coverage"] == 0.5
