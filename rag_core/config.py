@@ -750,6 +750,33 @@ class AnsweringSettings(Section):
     )
 
 
+HistoryWeight = Annotated[FiniteFloat, Field(ge=0)]
+
+
+class VariantWeights(Section):
+    """The weights of the texts that are searched for a question with a history; 0 leaves one out."""
+
+    question: HistoryWeight = Field(1.0, description="Weight of the question itself.")
+    previous: HistoryWeight = Field(0.5, description="Weight of the user's previous message.")
+    answer: HistoryWeight = Field(0.5, description="Weight of the last answer.")
+    first: HistoryWeight = Field(0.5, description="Weight of the first message of the conversation.")
+
+
+class RuleUnderstanding(Section):
+    """Rules without a language model."""
+
+    type: Literal["rules"]
+
+
+class ConversationSettings(Section):
+    """The interpretation of a question in its conversation."""
+
+    understanding: RuleUnderstanding = Field(
+        RuleUnderstanding(type="rules"), description="Interpreter of questions that have a history."
+    )
+    weights: VariantWeights = Field(VariantWeights(), description="Texts that are searched, and their weights.")
+
+
 FusionWeight = Annotated[FiniteFloat, Field(ge=0)]
 FusionWeights = Annotated[
     dict[str, FusionWeight], Field(description="Weight by retriever name; empty weighs all retrievers equally.")
@@ -998,6 +1025,9 @@ class Settings(Section):
     prompt: PromptSettings = Field(PromptSettings(), description="Prompt of the generator and style of its citations.")
     packing: PackingSettings = Field(PackingSettings(), description="Passages that the generator reads.")
     answering: AnsweringSettings = Field(AnsweringSettings(), description="Time limits and sizes of an answer.")
+    conversation: ConversationSettings = Field(
+        ConversationSettings(), description="Interpretation of a question in its conversation."
+    )
     store: StoreSettings = Field(StoreSettings(), description="Postgres database.")
     api: ApiSettings = Field(ApiSettings(), description="HTTP API.")
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from rag_core.types import Answer, Citation, Finish, Grade, Passage, Query, Reply, StageReport, Verdict
+from rag_core.types import Answer, Citation, Finish, Grade, Passage, Query, Reply, StageReport, Understanding, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class StageFinished:
 
 @dataclass(frozen=True, slots=True)
 class Understood:
-    """The question as it is searched."""
+    """What the question means in its conversation. It is emitted only if a history was interpreted."""
 
-    standalone: str
+    understanding: Understanding
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,8 @@ def _apply(reply: Reply, event: Event) -> Reply:
     """Applies an event that changes neither the text nor the citations."""
     answer = reply.answer
     match event:
-        case Understood(standalone):
-            return replace(reply, standalone=standalone)
+        case Understood(understanding):
+            return replace(reply, standalone=understanding.standalone, understanding=understanding)
         case Sources(passages):
             return replace(reply, passages=passages)
         case StageFinished(report):

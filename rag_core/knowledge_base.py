@@ -26,6 +26,7 @@ from rag_core.ingestion.sources.given import GivenSource
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, SyncOptions
 from rag_core.protocols import Retriever
 from rag_core.retrieval.tracing import trace
+from rag_core.retrieval.variants import with_variants
 from rag_core.retrieval.why import Facts
 from rag_core.settings import load_settings, read_detection
 from rag_core.stage import recording, skip_stages, stage
@@ -51,6 +52,7 @@ from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.profile_choice import add_document_profiles
 from rag_core.wiring.retrieval import build_retriever
+from rag_core.wiring.understanding import build_conversation_retriever
 
 MAX_QUESTION_CHARS = 10_000
 
@@ -169,10 +171,12 @@ class KnowledgeBase:
         k: int = 10,
         collection: str = DEFAULT_COLLECTION,
         filters: Mapping[str, Any] | None = None,
+        history: Sequence[Message] = (),
     ) -> tuple[list[Hit], list[StageReport]]:
-        """Returns the hits of `search` and a report of each stage."""
+        """Returns the hits of `search` and a report of each stage. `history` holds earlier messages, oldest first."""
         query, skipped = self._query(question, collection, filters), self._settings.skipped.questions
-        return self._portal.call(_retrieve_with_stages, self._retriever, query, k, skipped)
+        query = replace(query, history=tuple(history))
+        return self._portal.call(_retrieve_with_stages, self._conversation_retriever, query, k, skipped)
 
     def ask(
         self,
@@ -282,9 +286,18 @@ class KnowledgeBase:
         return build_retriever(self._settings, self._corpus, self._remote, patient=True)
 
     @cached_property
+    def _conversation_retriever(self) -> Retriever:
+        return build_conversation_retriever(self._settings, self._corpus, self._retriever)
+
+    @cached_property
     def _pipeline(self) -> QueryPipeline:
         return build_pipeline(
-            self._settings, self._corpus, self._retriever, InMemoryConversations(), self._remote, patient=True
+            self._settings,
+            self._corpus,
+            with_variants(self._retriever, self._corpus),
+            InMemoryConversations(),
+            self._remote,
+            patient=True,
         )
 
 

@@ -22,6 +22,8 @@ from rag_core.types import (
     Query,
     Reply,
     TermWeights,
+    Turn,
+    Understanding,
     Verdict,
 )
 
@@ -170,11 +172,19 @@ class Answerer(Protocol):
     async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply: ...
 
 
+class Understander(Protocol):
+    async def understand(self, query: Query, history: Sequence[Message]) -> Understanding:
+        """Interprets a question; `history` begins with the conversation's first message, and is oldest first."""
+        ...
+
+
 class Conversations(Protocol):
     """The messages of earlier turns, by session. A query without a session has no history."""
 
     async def history(self, query: Query, limit: int) -> list[Message]:
-        """The last `limit` messages, oldest first."""
+        """The last `limit` messages, oldest first, after the conversation's first message if that is older."""
         ...
 
-    async def remember(self, query: Query, answer: Answer) -> None: ...
+    async def remember(self, turn: Turn) -> None:
+        """Adds the turn to the end of the session of its query. Concurrent turns are added one after the other."""
+        ...

@@ -102,7 +102,8 @@ class Chunk:
 class Query:
     """A question, its tenant, and the collection to search. The caller waits `timeout` seconds for an answer.
 
-    `history` holds the earlier messages, oldest first, if no session stores them.
+    `history` holds the earlier messages, oldest first, if no session stores them. `variants` are searched instead of
+    the text, and their rankings are fused; if there are none, the text is searched.
     """
 
     text: str
@@ -112,7 +113,22 @@ class Query:
     groups: tuple[str, ...] = ()
     session_id: str = ""
     history: "tuple[Message, ...]" = ()
+    variants: "tuple[Variant, ...]" = ()
     timeout: float = inf
+
+
+VariantName: TypeAlias = Literal["question", "previous", "answer", "first", "carried", "rewrite"]
+"""The origin of a variant: the question, the user's previous or first message, the last answer, the question with what
+was carried over from the history, or a model's rewrite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A text to search for a question, and the weight of its ranking."""
+
+    name: VariantName
+    text: str
+    weight: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,10 +177,49 @@ class Hit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One line of a conversation."""
+    """One line of a conversation.
+
+    `titles` are those of the documents that an answer cites, in the order of its markers. `entities` are the names in
+    the text. `intent` is that of the user's message, and of the answer to it. `standalone` is the user's message as it
+    was searched; `is_shift` is true if it changed the subject.
+    """
 
     role: Literal["user", "assistant"]
     text: str
+    titles: tuple[str, ...] = ()
+    entities: tuple[str, ...] = ()
+    intent: str = ""
+    standalone: str = ""
+    is_shift: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clarification:
+    """A question to the user, and the answers to choose from."""
+
+    question: str
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Understanding:
+    """What a question means in its conversation.
+
+    `standalone` is the question in words that need no history. `variants` are the texts to search; none if
+    `standalone` alone is searched. `resolved` maps words of the question to what they refer to. `drift` is the distance
+    from the subject so far, from 0 to 1, and `is_shift` says whether it is too large for the history to help; None
+    and false if nothing was measured. `method` is `none` if there is no history.
+    """
+
+    standalone: str
+    variants: tuple[Variant, ...] = ()
+    intent: str = "search"
+    resolved: Mapping[str, str] = field(default_factory=dict)
+    sub_questions: tuple[str, ...] = ()
+    clarification: Clarification | None = None
+    drift: float | None = None
+    is_shift: bool = False
+    method: Literal["none", "rules", "llm"] = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +261,9 @@ class Style:
 class Prompt:
     """The input of a generator. `hits` are all hits, best first, including those in no passage.
 
-    `unsupported` holds sentences of a first attempt that the passages do not support.
+    `query` has the standalone question, and `question` the user's words if they differ. `unsupported` holds sentences
+    of a first attempt that the passages do not support. `excluded` holds sentences of earlier answers, which the answer
+    must not repeat.
     """
 
     query: Query
@@ -214,7 +271,9 @@ class Prompt:
     hits: tuple[Hit, ...] = ()
     history: tuple[Message, ...] = ()
     style: Style = Style()
+    question: str = ""
     unsupported: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
 
 Grade: TypeAlias = Literal["supported", "partial", "unsupported", "unchecked"]
@@ -267,9 +326,13 @@ class Verdict:
     method: str = ""
 
 
-Finish: TypeAlias = Literal["stop", "passages", "abstained", "cut", "broken", "blocked"]
+Finish: TypeAlias = Literal[
+    "stop", "passages", "abstained", "cut", "broken", "blocked", "clarification", "conversational", "repeated"
+]
 """Why an answer ended: `passages` if it only quotes the closest passages because no answer was sure enough, `cut` by a
-limit of tokens or time, `broken` because the generator failed before its end, `blocked` by the judge."""
+limit of tokens or time, `broken` because the generator failed before its end, `blocked` by the judge. A
+`clarification` asks the user back, a `conversational` reply needs no sources, and `repeated` means that there is
+nothing new to add to an earlier answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,6 +349,16 @@ class Answer:
     coverage: float = 0.0
     verdict: Verdict = Verdict()
     finish: Finish = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """A question and its answer, to be remembered. `id` is that of a gateway's answer; empty without a gateway."""
+
+    query: Query
+    understanding: Understanding
+    answer: Answer
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -314,12 +387,14 @@ class StageReport:
 class Reply:
     """An answer, and everything that went into it. `degraded` names the stages that failed.
 
-    `standalone` is the question as it was searched. `seconds` is the duration of the whole turn.
+    `standalone` is the question as it was searched. `understanding` is None if no history was interpreted. `seconds`
+    is the duration of the whole turn.
     """
 
     query: Query
     standalone: str
     answer: Answer
+    understanding: Understanding | None = None
     passages: tuple[Passage, ...] = ()
     stages: tuple[StageReport, ...] = ()
     seconds: float = 0.0

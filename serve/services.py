@@ -12,6 +12,7 @@ from rag_core.breaker import MAX_PAUSE, Breaker
 from rag_core.config import Settings
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.protocols import Answerer, Conversations, Retriever
+from rag_core.retrieval.variants import with_variants
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
@@ -67,10 +68,14 @@ class ShortQueryRetriever:
     retriever: Retriever
 
     async def retrieve(self, query: Query, k: int) -> list[Hit]:
-        text = query.text
-        if len(text) > MAX_QUERY_CHARS:
-            text = text[: MAX_QUERY_CHARS + 1].rsplit(maxsplit=1)[0][:MAX_QUERY_CHARS]
-        return await self.retriever.retrieve(replace(query, text=text), k)
+        variants = tuple(replace(variant, text=_shorten(variant.text)) for variant in query.variants)
+        return await self.retriever.retrieve(replace(query, text=_shorten(query.text), variants=variants), k)
+
+
+def _shorten(text: str) -> str:
+    if len(text) <= MAX_QUERY_CHARS:
+        return text
+    return text[: MAX_QUERY_CHARS + 1].rsplit(maxsplit=1)[0][:MAX_QUERY_CHARS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +107,7 @@ class SharedResources:
         remote_models = self._select_models(settings)
         with self.loading:
             retriever = build_retriever(settings, self.corpus, remote_models)
-            short = ShortQueryRetriever(retriever)
+            short = ShortQueryRetriever(with_variants(retriever, self.corpus))
             answerer = build_pipeline(settings, self.corpus, short, self.conversations, remote_models)
         return Services(
             settings=settings,

@@ -1,4 +1,5 @@
-"""The pipeline from a question to a reply, in the stages history, retrieve, select, generate, judge and remember."""
+"""The pipeline from a question to a reply, in the stages history, understand, retrieve, select, generate, judge
+and remember."""
 
 import time
 from collections import ChainMap
@@ -27,14 +28,29 @@ from rag_core.events import (
     StageFinished,
     StageStarted,
     TextDelta,
+    Understood,
     Usage,
     ignore_event,
 )
-from rag_core.protocols import Conversations, Generator, Retriever
+from rag_core.protocols import Conversations, Generator, Retriever, Understander
+from rag_core.retrieval.query.understood import UNDERSTAND_STAGE, rewrite_query
 from rag_core.stage import Stage, attempt, recording, skip_stage, skip_stages, stage
 from rag_core.telemetry.operation import record_question
 from rag_core.text.token_counts import EstimatedTokens
-from rag_core.types import Answer, Finish, Hit, Message, Passage, Prompt, Query, Reply, StageReport, Style
+from rag_core.types import (
+    Answer,
+    Finish,
+    Hit,
+    Message,
+    Passage,
+    Prompt,
+    Query,
+    Reply,
+    StageReport,
+    Style,
+    Turn,
+    Understanding,
+)
 
 ABSTENTION = "The sources do not answer this."
 MAX_CLOSEST_DOCUMENTS = 3
@@ -71,6 +87,7 @@ class QueryPipeline:
     pack: Callable[[Sequence[Hit]], tuple[Passage, ...]]
     generator: Generator
     guard: Guard
+    understander: Understander
     conversations: Conversations
     style: Style
     limits: AnswerLimits
@@ -88,9 +105,18 @@ class QueryPipeline:
         """
         async with _open_turn(query, emit, self.limits) as turn:
             history = await self._load_history(turn)
-            hits = await self._retrieve(turn)
+            turn.understanding = await self._understand(turn, history)
+            searched = rewrite_query(query, turn.understanding)
+            hits = await self._retrieve(turn, searched)
             passages = await self._select(turn, hits)
-            prompt = Prompt(query=query, passages=passages, hits=hits, history=history, style=self.style)
+            prompt = Prompt(
+                query=searched,
+                passages=passages,
+                hits=hits,
+                history=await self._shorten_history(history),
+                style=self.style,
+                question=query.text if searched.text != query.text else "",
+            )
             # The guard calls _generate, a second time if it regenerates, and can hold back what _generate emits.
             answer = await self.guard.answer(prompt, partial(self._generate, turn), emit)
             answer = await self._complete_abstention(turn, prompt, answer)
@@ -98,23 +124,37 @@ class QueryPipeline:
             return await turn.build_reply(answer, passages)
 
     async def _load_history(self, turn: "_Turn") -> tuple[Message, ...]:
-        """The last messages of the session, or else of the query, that fit the limits."""
-        messages: Sequence[Message]
+        """The last messages of the session, or else of the query, after the first message of the conversation."""
+        limit = self.limits.history_messages
         if turn.query.session_id:
-            history = self.conversations.history(turn.query, self.limits.history_messages)
-            messages = await attempt("history", history, otherwise=[])
-        else:
-            skip_stage("history", "no session")
-            first = max(0, len(turn.query.history) - self.limits.history_messages)
-            messages = turn.query.history[first:]  # [-0:] would be everything
-        if not messages:
+            return tuple(await attempt("history", self.conversations.history(turn.query, limit), otherwise=[]))
+        skip_stage("history", "no session")
+        history = turn.query.history
+        return history if len(history) <= limit + 1 else (history[0], *history[len(history) - limit :])
+
+    async def _understand(self, turn: "_Turn", history: tuple[Message, ...]) -> Understanding:
+        """What the question means after this history; without an understander, or if it fails, the question alone."""
+        alone = Understanding(standalone=turn.query.text)
+        if not history:
+            skip_stage(UNDERSTAND_STAGE, "no history")
+            return alone
+        work = self.understander.understand(turn.query, history)
+        understanding = await attempt(UNDERSTAND_STAGE, work, otherwise=alone)
+        if understanding.method != "none":
+            await turn.emit(Understood(understanding))
+        return understanding
+
+    async def _shorten_history(self, history: tuple[Message, ...]) -> tuple[Message, ...]:
+        """The last messages that fit the limits of the prompt."""
+        recent = history[max(0, len(history) - self.limits.history_messages) :]
+        if not recent:
             return ()
         # In a thread, because counting tokens would block the event loop.
-        return await to_thread.run_sync(recent_messages, messages, self.limits.history_tokens, self.lengths)
+        return await to_thread.run_sync(recent_messages, recent, self.limits.history_tokens, self.lengths)
 
-    async def _retrieve(self, turn: "_Turn") -> tuple[Hit, ...]:
+    async def _retrieve(self, turn: "_Turn", query: Query) -> tuple[Hit, ...]:
         async with turn.run_stage("retrieve") as running:
-            hits = await self.retriever.retrieve(turn.query, self.limits.depth)
+            hits = await self.retriever.retrieve(query, self.limits.depth)
             running.ranking = tuple(hit.chunk.id for hit in hits)
             skip_stages(self.disabled)
         return tuple(hits)
@@ -179,7 +219,8 @@ class QueryPipeline:
 
     async def _remember(self, turn: "_Turn", answer: Answer) -> None:
         if turn.query.session_id:
-            await attempt("remember", self.conversations.remember(turn.query, answer), otherwise=None)
+            remembered = Turn(query=turn.query, understanding=turn.understanding, answer=answer)
+            await attempt("remember", self.conversations.remember(remembered), otherwise=None)
         else:
             skip_stage("remember", "no session")
 
@@ -196,6 +237,7 @@ class _Turn:
     emit: Listener
     stages: list[StageReport]
     started: float
+    understanding: Understanding
     n_emitted: int = 0
 
     @asynccontextmanager
@@ -226,8 +268,9 @@ class _Turn:
         await self.emit(RunFinished(answer.finish, answer.confidence, answer.coverage, seconds))
         return Reply(
             query=self.query,
-            standalone=self.query.text,  # questions are not rewritten yet
+            standalone=self.understanding.standalone,
             answer=answer,
+            understanding=self.understanding if self.understanding.method != "none" else None,
             passages=passages,
             stages=tuple(self.stages),
             seconds=seconds,
@@ -239,7 +282,13 @@ async def _open_turn(query: Query, emit: Listener, limits: AnswerLimits) -> Asyn
     """Records the turn. Emits RunStarted, and RunFailed if the block raises, except after a cancellation."""
     record_question(query.text)
     with recording(min(limits.timeout, query.timeout), limits.stage_timeouts) as stages:
-        turn = _Turn(query=query, emit=emit, stages=stages, started=time.perf_counter())
+        turn = _Turn(
+            query=query,
+            emit=emit,
+            stages=stages,
+            started=time.perf_counter(),
+            understanding=Understanding(standalone=query.text),
+        )
         await emit(RunStarted(query))
         try:
             yield turn

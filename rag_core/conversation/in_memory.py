@@ -3,7 +3,8 @@
 from collections import OrderedDict, deque
 from typing import TypeAlias
 
-from rag_core.types import Answer, Message, Query
+from rag_core.conversation.messages import turn_messages
+from rag_core.types import Message, Query, Turn
 
 MAX_SESSIONS, MAX_MESSAGES = 1_000, 200
 """The sessions that are kept, those of the latest messages, and the latest messages that are kept of each."""
@@ -23,14 +24,15 @@ class InMemoryConversations:
 
     async def history(self, query: Query, limit: int) -> list[Message]:
         messages = list(self._sessions.get(_session_key(query), ()))
-        return messages[max(0, len(messages) - limit) :]
+        recent = messages[max(0, len(messages) - limit) :]
+        return recent if len(recent) == len(messages) else [messages[0], *recent]
 
-    async def remember(self, query: Query, answer: Answer) -> None:
-        if not query.session_id:
+    async def remember(self, turn: Turn) -> None:
+        if not turn.query.session_id:
             return
-        key = _session_key(query)
+        key = _session_key(turn.query)
         messages = self._sessions.setdefault(key, deque(maxlen=MAX_MESSAGES))
-        messages += (Message(role="user", text=query.text), Message(role="assistant", text=answer.text))
+        messages += turn_messages(turn)
         self._sessions.move_to_end(key)
         while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)

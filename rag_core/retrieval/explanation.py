@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 from uuid import UUID
 
+from rag_core.retrieval.variants import VARIANT_STAGE
 from rag_core.types import Hit, StageReport
 
 Ranks: TypeAlias = Mapping[str, Mapping[UUID, int]]
@@ -15,12 +16,14 @@ SCORE_STAGES = {"fused": "fuse"}
 DISPLAY_NAMES = {"fused": "fusion"}
 """The name that users see, if it differs from that of the score."""
 
-STEPS_AFTER_LEGS = ("fused", "signals", "rerank")
+STEPS_AFTER_LEGS = ("fused", "variants", "signals", "rerank")
 """The scores of steps after the legs, in the order of the steps."""
 
 
 def ranks_by_stage(stages: Sequence[StageReport]) -> Ranks:
-    return {report.stage: {id: rank for rank, id in enumerate(report.ranking, start=1)} for report in stages}
+    """Ignores the stages of other variants than the question."""
+    own = [report for report in stages if not report.parent.startswith(VARIANT_STAGE)]
+    return {report.stage: {id: rank for rank, id in enumerate(report.ranking, start=1)} for report in own}
 
 
 def explain_hit(hit: Hit, ranks: Ranks) -> dict[str, Any]:

@@ -1,9 +1,9 @@
 """The events of an answer as `/v1/answer` streams them: their names, and their data."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from rag_core import events, types
 from rag_core.wire.answer import Citation, Source, Tokens, Verdict, describe_trust
@@ -35,6 +35,34 @@ class RunStarted(Shape):
             collection=query.collection,
             conversation_id=query.session_id,
         )
+
+
+class Variant(Shape):
+    name: types.VariantName
+    text: str
+    weight: float
+
+
+class Understood(Shape):
+    """What a question means in its conversation. `variants` holds the searched texts by name, with their weights."""
+
+    standalone: str
+    intent: str
+    sub_questions: list[str]
+    resolved: dict[str, str]
+    variants: list[Variant]
+    drift: float | None
+    is_shift: bool
+    method: Literal["none", "rules", "llm"]
+
+    @classmethod
+    def describe(cls, understanding: types.Understanding) -> Self:
+        variants = [Variant.from_value(variant) for variant in understanding.variants]
+        return cls.from_value(understanding, variants=variants)
+
+    def to_understanding(self) -> types.Understanding:
+        variants = tuple(variant.to_value(types.Variant) for variant in self.variants)
+        return self.to_value(types.Understanding, variants=variants, sub_questions=tuple(self.sub_questions))
 
 
 class Sources(Shape):
@@ -76,6 +104,8 @@ def describe_event(event: events.Event, number: int, now: datetime) -> object:
     Events that consist of texts are their own data.
     """
     match event:
+        case events.Understood(understanding):
+            return Understood.describe(understanding)
         case events.Sources(passages):
             return Sources(items=[Source.describe(passage) for passage in passages])
         case events.CitationAdded(citation):
@@ -98,28 +128,34 @@ def decode_event(name: str, data: Mapping[str, Any]) -> events.Event | None:
 
     Raises ResponseError if the data is invalid.
     """
-    match name:
-        case "run_started":
-            started = RunStarted.decode(data)
-            query = types.Query(text=started.question, collection=started.collection)
-            return events.RunStarted(query, started.run_id)
-        case "stage_finished":
-            return events.StageFinished(Stage.decode(data).to_report())
-        case "sources":
-            return events.Sources(tuple(source.to_passage() for source in Sources.decode(data).items))
-        case "text_delta":
-            return events.TextDelta(Text.decode(data).text)
-        case "citation_added":
-            return events.CitationAdded(CitationAdded.decode(data).citation.to_citation())
-        case "text_retracted":
-            return events.TextRetracted(Text.decode(data).reason)
-        case "grounding":
-            return events.Grounding(Verdict.decode(data).to_verdict())
-        case "run_failed":
-            return events.RunFailed(Text.decode(data).detail)
-        case "run_finished":
-            finished = RunFinished.decode(data)
-            seconds = finished.timings_ms["total"] / 1000
-            return events.RunFinished(finished.finish_reason, finished.confidence, finished.coverage, seconds)
-        case _:
-            return None
+    decode = _DECODERS.get(name)
+    return decode(data) if decode else None
+
+
+def _decode_start(data: Mapping[str, Any]) -> events.RunStarted:
+    started = RunStarted.decode(data)
+    return events.RunStarted(types.Query(text=started.question, collection=started.collection), started.run_id)
+
+
+def _decode_sources(data: Mapping[str, Any]) -> events.Sources:
+    return events.Sources(tuple(source.to_passage() for source in Sources.decode(data).items))
+
+
+def _decode_end(data: Mapping[str, Any]) -> events.RunFinished:
+    finished = RunFinished.decode(data)
+    seconds = finished.timings_ms["total"] / 1000
+    return events.RunFinished(finished.finish_reason, finished.confidence, finished.coverage, seconds)
+
+
+_DECODERS: Mapping[str, Callable[[Mapping[str, Any]], events.Event]] = {
+    "run_started": _decode_start,
+    "stage_finished": lambda data: events.StageFinished(Stage.decode(data).to_report()),
+    "query": lambda data: events.Understood(Understood.decode(data).to_understanding()),
+    "sources": _decode_sources,
+    "text_delta": lambda data: events.TextDelta(Text.decode(data).text),
+    "citation_added": lambda data: events.CitationAdded(CitationAdded.decode(data).citation.to_citation()),
+    "text_retracted": lambda data: events.TextRetracted(Text.decode(data).reason),
+    "grounding": lambda data: events.Grounding(Verdict.decode(data).to_verdict()),
+    "run_failed": lambda data: events.RunFailed(Text.decode(data).detail),
+    "run_finished": _decode_end,
+}

@@ -17,6 +17,7 @@ from rag_core.wiring.embedding import is_calibrated
 from rag_core.wiring.generation import build_generator, build_token_counter
 from rag_core.wiring.judging import build_judge
 from rag_core.wiring.models import RemoteModels
+from rag_core.wiring.understanding import build_understander
 
 
 def build_pipeline(
@@ -28,6 +29,8 @@ def build_pipeline(
     patient: bool = False,
 ) -> QueryPipeline:
     """Loads the models of generator and judge that are not remote. `patient`: a budget that is not set does not apply.
+
+    The retriever must search the variants of a query, as those of `with_variants` do.
 
     Raises ConfigError if a model is remote that cannot be.
     """
@@ -45,6 +48,7 @@ def build_pipeline(
             confident=answering.confident,
             notice=load_prompt_pack(settings.prompt.pack).passages,
         ),
+        understander=build_understander(settings),
         conversations=conversations,
         style=Style(pack=settings.prompt.pack, citations=settings.prompt.citations),
         hosts=frozenset(guard.link_hosts),

@@ -13,6 +13,7 @@ from rag_core.answering.judging.guard import Guard
 from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.protocols import Retriever
+from rag_core.retrieval.query.rules import RuleUnderstander
 from rag_core.settings import load_settings
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
@@ -61,6 +62,7 @@ def scripted_graph(
         pack=passages_from_hits,
         generator=generator or ScriptedGenerator(answers=[]),
         guard=scripted_guard,
+        understander=RuleUnderstander(),
         conversations=InMemoryConversations(),
         style=Style(),
         limits=AnswerLimits(timeout=30.0),

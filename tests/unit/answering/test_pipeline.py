@@ -28,6 +28,7 @@ from rag_core.events import (
     fold,
 )
 from rag_core.protocols import Judge
+from rag_core.retrieval.query.rules import RuleUnderstander
 from rag_core.retrieval.reranked import Reranked
 from rag_core.stage import record_figures
 from rag_core.types import Message, Prompt, Query, Reply, Style
@@ -54,6 +55,7 @@ def pipeline(generator: ScriptedGenerator | None = None, held: Guard | None = No
         pack=passages_from_hits,
         generator=generator or ScriptedGenerator(answers=[ANSWER]),
         guard=held or guard(),
+        understander=RuleUnderstander(),
         conversations=InMemoryConversations(),
         style=Style(),
         **chosen,  # type: ignore[arg-type]
@@ -106,10 +108,11 @@ def test_sources_are_told_before_the_first_word_and_the_end_last() -> None:
 
 def test_the_stages_of_a_turn_are_named_and_those_left_out_say_why() -> None:
     reply, _ = asked(pipeline(held=guard(mode="off")))
-    assert stages(reply) == ["history", "retrieve", "select", "judge", "generate", "remember"]
+    assert stages(reply) == ["history", "understand", "retrieve", "select", "judge", "generate", "remember"]
     skipped = {report.stage: report.skipped for report in reply.stages if report.skipped}
     assert skipped == {
         "history": "no session",
+        "understand": "no history",
         "judge": "guard.mode is off",
         "remember": "no session",
     }
@@ -285,8 +288,9 @@ def test_a_session_is_remembered_and_its_history_is_in_the_next_prompt() -> None
 
     with pytest.raises(GenerationError, match="IndexError"):  # the script has two answers
         run_on_clock(twice())
-    said = Message(role="user", text=QUERY.text), Message(role="assistant", text=TEXT)
-    assert [prompt.history for prompt in generator.prompts] == [(), said, ()]
+    said = [("user", QUERY.text), ("assistant", TEXT)]
+    histories = [[(message.role, message.text) for message in prompt.history] for prompt in generator.prompts]
+    assert histories == [[], said, []]
 
 
 def test_a_blocked_answer_is_retracted_and_replaced() -> None:

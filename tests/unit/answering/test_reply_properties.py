@@ -14,6 +14,7 @@ from rag_core.answering.judging.guard import Guard
 from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.events import CitationAdded, Event, TextDelta, fold
+from rag_core.retrieval.query.rules import RuleUnderstander
 from rag_core.types import Query, Reply, Style
 
 DOCUMENTS = {
@@ -86,6 +87,7 @@ async def _asked(answers: list[list[str]], guard: tuple[str, str], words: dict[s
         pack=passages_from_hits,
         generator=ScriptedGenerator(answers=answers),
         guard=Guard(judge=judge, mode=mode, stream=stream, on_judge_error="block", timeout=5.0),  # type: ignore[arg-type]
+        understander=RuleUnderstander(),
         conversations=InMemoryConversations(),
         style=Style(),
         limits=AnswerLimits(),

@@ -24,7 +24,7 @@ from rag_core.errors import NotFoundError as Missing
 from rag_core.events import Event
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.postgres import Postgres
-from rag_core.types import Answer, Message, Query, Reply, StageReport
+from rag_core.types import Answer, Query, Reply, StageReport
 from rag_core.wire.shape import json_bytes
 from serve.bodies.chat_events import (
     Envelope,
@@ -213,9 +213,10 @@ def test_the_clients_messages_are_the_history_but_for_a_conversation_that_the_se
             asking.chat.completions.create(
                 model="default", messages=[*said, USER], extra_body={"rag": {"conversation_id": "c"}}
             )
-    own = (Message(role="user", text="Keys?"), Message(role="assistant", text="Yes."))
-    servers = (Message(role="user", text="How often?"), Message(role="assistant", text=TEXT))
-    assert [prompt.history for prompt in writing.prompts] == [own, (), servers]
+    own = [("user", "Keys?"), ("assistant", "Yes.")]
+    servers = [("user", "How often?"), ("assistant", TEXT)]
+    histories = [[(message.role, message.text) for message in prompt.history] for prompt in writing.prompts]
+    assert histories == [own, [], servers]
     assert {prompt.query.text for prompt in writing.prompts} == {"How often?"}
 
 
