@@ -18,7 +18,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 from rag_core.answering.pipeline import QueryPipeline
 from rag_core.chunking.given import sort_given
 from rag_core.config import Settings
-from rag_core.conversation.in_memory import InMemoryConversations
+from rag_core.conversation.postgres import PostgresConversations
 from rag_core.errors import DocumentError, UsageError, suggest_name
 from rag_core.events import Event
 from rag_core.ingestion.report import SyncReport
@@ -31,6 +31,7 @@ from rag_core.retrieval.why import Facts
 from rag_core.settings import load_settings, read_detection
 from rag_core.stage import recording, skip_stages, stage
 from rag_core.storage.catalog import Catalog
+from rag_core.storage.conversations import StoredConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import CHUNK_KEYS, list_keys, parse_filter
 from rag_core.storage.postgres import Postgres
@@ -186,14 +187,16 @@ class KnowledgeBase:
         session_id: str = "",
         on_event: Callable[[Event], None] | None = None,
         history: Sequence[Message] = (),
+        user_id: str = "",
     ) -> Reply:
         """Answers from the stored documents with citations, or reports that they do not answer.
 
-        `on_event` is called with each event of the reply, in another thread. The messages of a session are remembered
-        as long as this object exists; `history` holds earlier messages, oldest first, if there is no session. An
+        `on_event` is called with each event of the reply, in another thread. The messages of a session are stored;
+        `history` holds earlier messages, oldest first, if there is no session. `user_id` names the participant. An
         interrupt cancels the work.
         """
-        query = replace(self._query(question, collection, filters), session_id=session_id, history=tuple(history))
+        query = self._query(question, collection, filters)
+        query = replace(query, session_id=session_id, user_id=user_id, history=tuple(history))
 
         async def emit(event: Event) -> None:
             if on_event is not None:
@@ -282,6 +285,12 @@ class KnowledgeBase:
         return corpus
 
     @cached_property
+    def _conversation_store(self) -> StoredConversations:
+        conversations = StoredConversations(self._postgres)
+        self._resources.callback(self._portal.call, conversations.close)
+        return conversations
+
+    @cached_property
     def _retriever(self) -> Retriever:
         return build_retriever(self._settings, self._corpus, self._remote, patient=True)
 
@@ -295,7 +304,7 @@ class KnowledgeBase:
             self._settings,
             self._corpus,
             with_variants(self._retriever, self._corpus),
-            InMemoryConversations(),
+            PostgresConversations(self._conversation_store),
             self._remote,
             patient=True,
         )

@@ -182,9 +182,15 @@ class Conversations(Protocol):
     """The messages of earlier turns, by session. A query without a session has no history."""
 
     async def history(self, query: Query, limit: int) -> list[Message]:
-        """The last `limit` messages, oldest first, after the conversation's first message if that is older."""
+        """The last `limit` messages, oldest first, after the conversation's first message if that is older.
+
+        The messages of the query's own `answer_id` are left out.
+        """
         ...
 
     async def remember(self, turn: Turn) -> None:
-        """Adds the turn to the end of the session of its query. Concurrent turns are added one after the other."""
+        """Adds the turn to the end of the session of its query. Concurrent turns are added one after the other.
+
+        A turn whose `answer_id` is stored is not added again.
+        """
         ...

@@ -3,6 +3,7 @@
 Offsets are Unicode code points of the document's text, half open: `document.text[chunk.start:chunk.end] == chunk.text`.
 """
 
+import json
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -103,7 +104,8 @@ class Query:
     """A question, its tenant, and the collection to search. The caller waits `timeout` seconds for an answer.
 
     `history` holds the earlier messages, oldest first, if no session stores them. `variants` are searched instead of
-    the text, and their rankings are fused; if there are none, the text is searched.
+    the text, and their rankings are fused; if there are none, the text is searched. `user_id` is empty for an unknown
+    user. `answer_id` is the id of the answer; a query that is sent again has the same one.
     """
 
     text: str
@@ -112,6 +114,8 @@ class Query:
     filters: "Filter | None" = None
     groups: tuple[str, ...] = ()
     session_id: str = ""
+    user_id: str = ""
+    answer_id: str = ""
     history: "tuple[Message, ...]" = ()
     variants: "tuple[Variant, ...]" = ()
     timeout: float = inf
@@ -353,12 +357,11 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A question and its answer, to be remembered. `id` is that of a gateway's answer; empty without a gateway."""
+    """A question and its answer, to be remembered."""
 
     query: Query
     understanding: Understanding
     answer: Answer
-    id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -557,6 +560,12 @@ def vector_hash(text: str, vector: Matrix) -> bytes:
 
 def document_id(tenant: str, collection: str, uri: str) -> UUID:
     return uuid5(_IDS, f"{tenant}\x1f{collection}\x1f{uri}")
+
+
+def conversation_id(query: Query) -> UUID:
+    """The id of the query's conversation. Callers of other groups have another conversation under the same session id:
+    its messages can quote documents that they may not read."""
+    return uuid5(_IDS, json.dumps([query.tenant, query.session_id, sorted(query.groups)]))
 
 
 def chunk_id(document: UUID, text: str, duplicate: int) -> UUID:

@@ -10,9 +10,10 @@ from anyio import to_thread
 
 from rag_core.breaker import MAX_PAUSE, Breaker
 from rag_core.config import Settings
-from rag_core.conversation.in_memory import InMemoryConversations
-from rag_core.protocols import Answerer, Conversations, Retriever
+from rag_core.conversation.postgres import PostgresConversations
+from rag_core.protocols import Answerer, Conversations, Retriever, Understander
 from rag_core.retrieval.variants import with_variants
+from rag_core.storage.conversations import StoredConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
@@ -36,7 +37,7 @@ STORE_PAUSE = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """The objects that requests use, built from `settings`.
+    """The objects that requests use, built from `settings`. The retriever searches the variants of a query.
 
     `limits` holds the timeouts of a search's stages, in seconds, by name. `dependencies` are those that `/readyz`
     checks, by name.
@@ -47,6 +48,9 @@ class Services:
     corpus: CorpusReader
     retriever: Retriever
     answerer: Answerer
+    understander: Understander
+    conversations: Conversations
+    conversation_store: StoredConversations
     limits: Mapping[str, float]
     dependencies: Mapping[str, Dependency]
     replies: ReplyLog
@@ -56,6 +60,7 @@ class Services:
         await to_thread.run_sync(self.replies.wait, CLOSE_SECONDS)
         await self.remote_models.aclose()
         await self.corpus.close()
+        await self.conversation_store.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +94,7 @@ class SharedResources:
     settings: Settings
     postgres: Postgres
     corpus: CorpusReader
-    conversations: Conversations
+    conversation_store: StoredConversations
     remote_models: RemoteModels
     dependencies: Mapping[str, Dependency]
     loading: Lock = field(default_factory=Lock, repr=False)
@@ -104,17 +109,20 @@ class SharedResources:
         Another profile than the gateway's own uses the remote models that it has in common with it, and loads the rest.
         Raises ModelError if a required model cannot be loaded.
         """
-        remote_models = self._select_models(settings)
+        remote_models, conversations = self._select_models(settings), PostgresConversations(self.conversation_store)
         with self.loading:
-            retriever = build_retriever(settings, self.corpus, remote_models)
-            short = ShortQueryRetriever(with_variants(retriever, self.corpus))
-            answerer = build_pipeline(settings, self.corpus, short, self.conversations, remote_models)
+            retriever = with_variants(build_retriever(settings, self.corpus, remote_models), self.corpus)
+            short = ShortQueryRetriever(retriever)
+            answerer = build_pipeline(settings, self.corpus, short, conversations, remote_models)
         return Services(
             settings=settings,
             postgres=self.postgres,
             corpus=self.corpus,
             retriever=retriever,
             answerer=answerer,
+            understander=answerer.understander,
+            conversations=conversations,
+            conversation_store=self.conversation_store,
             limits=stage_limits(settings.answering.budget, settings.retrieval),
             remote_models=remote_models,
             dependencies=self.dependencies,
@@ -153,7 +161,7 @@ def open_shared_resources(
         settings=settings,
         postgres=postgres,
         corpus=CorpusReader(postgres, protect=store.protect),
-        conversations=InMemoryConversations(),
+        conversation_store=StoredConversations(postgres, protect=store.protect),
         remote_models=replace(remote, protect=lambda role: models[role].protect if role in models else nullcontext),
         dependencies={
             "store": store_dependency(postgres, store),

@@ -1,42 +1,35 @@
 """Conversations in memory, which end with the process."""
 
 from collections import OrderedDict, deque
-from typing import TypeAlias
+from uuid import UUID
 
 from rag_core.conversation.messages import turn_messages
-from rag_core.types import Message, Query, Turn
+from rag_core.types import Message, Query, Turn, conversation_id
 
 MAX_SESSIONS, MAX_MESSAGES = 1_000, 200
 """The sessions that are kept, those of the latest messages, and the latest messages that are kept of each."""
 
-_SessionKey: TypeAlias = tuple[str, str, tuple[str, ...], str]
-
 
 class InMemoryConversations:
-    """Conversations by session, tenant, collection and groups.
-
-    Callers of other groups have another session under the same id: its messages can quote documents that they may not
-    read.
-    """
+    """Conversations by session, tenant and groups. Old ones are forgotten, and old messages of long ones."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[_SessionKey, deque[Message]] = OrderedDict()
+        self._sessions: OrderedDict[UUID, deque[tuple[str, Message]]] = OrderedDict()
 
     async def history(self, query: Query, limit: int) -> list[Message]:
-        messages = list(self._sessions.get(_session_key(query), ()))
+        stored = self._sessions.get(conversation_id(query), ()) if query.session_id else ()
+        messages = [message for answer_id, message in stored if not answer_id or answer_id != query.answer_id]
         recent = messages[max(0, len(messages) - limit) :]
         return recent if len(recent) == len(messages) else [messages[0], *recent]
 
     async def remember(self, turn: Turn) -> None:
-        if not turn.query.session_id:
+        query = turn.query
+        if not query.session_id:
             return
-        key = _session_key(turn.query)
+        key = conversation_id(query)
         messages = self._sessions.setdefault(key, deque(maxlen=MAX_MESSAGES))
-        messages += turn_messages(turn)
+        if not query.answer_id or query.answer_id not in {answer_id for answer_id, _ in messages}:
+            messages.extend((query.answer_id, message) for message in turn_messages(turn))
         self._sessions.move_to_end(key)
         while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)
-
-
-def _session_key(query: Query) -> _SessionKey:
-    return query.tenant, query.collection, query.groups, query.session_id

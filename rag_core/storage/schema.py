@@ -60,6 +60,10 @@ do $$ declare t text; has_roles boolean := (
     for t in select c.relname from pg_class c where c.relnamespace = 'rag'::regnamespace and c.relkind = 'r' loop
       execute format('alter table rag.%I owner to rag_owner', t);
     end loop;
+    for t in select c.relname from pg_class c where c.relnamespace = 'rag'::regnamespace and c.relkind = 'v' loop
+      execute format('alter view rag.%I owner to rag_owner', t);
+      execute format('grant select on rag.%I to rag_app, rag_worker', t);
+    end loop;
   end if;
 end $$"""
 

@@ -15,6 +15,7 @@ from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.protocols import Retriever
 from rag_core.retrieval.query.rules import RuleUnderstander
 from rag_core.settings import load_settings
+from rag_core.storage.conversations import StoredConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query, Style
@@ -57,13 +58,14 @@ def scripted_graph(
         on_judge_error="allow_flagged",
         timeout=5.0,
     )
+    understander, conversations = RuleUnderstander(), InMemoryConversations()
     answerer = QueryPipeline(
         retriever=retriever,
         pack=passages_from_hits,
         generator=generator or ScriptedGenerator(answers=[]),
         guard=scripted_guard,
-        understander=RuleUnderstander(),
-        conversations=InMemoryConversations(),
+        understander=understander,
+        conversations=conversations,
         style=Style(),
         limits=AnswerLimits(timeout=30.0),
     )
@@ -73,6 +75,9 @@ def scripted_graph(
         corpus=CorpusReader(postgres),
         retriever=retriever,
         answerer=answerer,
+        understander=understander,
+        conversations=conversations,
+        conversation_store=StoredConversations(postgres),
         limits={},
         dependencies={"store": Dependency(_check_store, required=True)},
         replies=ReplyLog(postgres),

@@ -1,0 +1,177 @@
+"""The messages of conversations, and their order.
+
+Turns of one conversation are stored one after the other: each locks the row of the conversation until it is committed.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from pydantic import TypeAdapter
+
+from rag_core.errors import StoreError
+from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, redact_dsn
+from rag_core.types import UNSTORABLE, Citation, Message, Query, Turn, conversation_id
+
+# Both parts use the primary key. A turn that is answered again does not see its own messages.
+HISTORY = """
+select role, text, titles, entities, intent, standalone, is_shift from (
+  (select * from messages where tenant = %(tenant)s and conversation_id = %(conversation)s and role <> 'system'
+    and (answer_id = '' or answer_id <> %(answer_id)s) order by n limit 1)
+  union all
+  (select * from messages where tenant = %(tenant)s and conversation_id = %(conversation)s and role <> 'system'
+    and (answer_id = '' or answer_id <> %(answer_id)s) order by n desc limit %(limit)s)
+) shown group by n, role, text, titles, entities, intent, standalone, is_shift order by n"""
+# Locks the row of the conversation.
+ENTER = """
+insert into conversations (tenant, id, session_id, groups, user_id, title)
+values (%(tenant)s, %(conversation)s, %(session_id)s, %(groups)s, %(user_id)s, left(%(title)s, 200))
+on conflict (tenant, id) do update set last_activity_at = clock_timestamp(),
+  user_id = coalesce(nullif(conversations.user_id, ''), excluded.user_id),
+  title = coalesce(nullif(conversations.title, ''), excluded.title)"""
+# Runs after ENTER, so it sees all turns that were committed before. Stores nothing if a message has a stored id.
+APPEND = """
+with given as (
+  select * from jsonb_to_recordset(%(messages)s) as given (position int, id text, role text, text text, titles text[],
+    entities text[], intent text, standalone text, is_shift boolean, drift double precision,
+    confidence double precision, verdict text, finish text, sources jsonb, metadata jsonb)
+), added as (
+  insert into messages (tenant, conversation_id, n, turn, id, answer_id, collection_name, role, text, titles, entities,
+    intent, standalone, is_shift, drift, confidence, verdict, finish, sources, metadata)
+  select c.tenant, c.id, c.n_messages + g.position,
+    c.n_turns + count(*) filter (where g.role = 'user') over (order by g.position),
+    g.id, %(answer_id)s, %(collection)s, g.role, g.text, g.titles, g.entities, g.intent, g.standalone, g.is_shift,
+    g.drift, g.confidence, g.verdict, g.finish, g.sources, g.metadata
+  from conversations c cross join given g
+  where c.tenant = %(tenant)s and c.id = %(conversation)s and not exists (select from messages m
+    where m.tenant = c.tenant and m.conversation_id = c.id and m.id in (select id from given))
+  returning role)
+update conversations set n_messages = n_messages + (select count(*) from added),
+  n_turns = n_turns + (select count(*) from added where role = 'user')
+where tenant = %(tenant)s and id = %(conversation)s"""
+JOIN = """
+insert into participants (tenant, conversation_id, name)
+select %(tenant)s, %(conversation)s, %(participant)s where %(participant)s <> '' on conflict do nothing"""
+
+CONNECTIONS = 4
+"""Connections of a process. A statement takes about a millisecond."""
+
+CONNECTION_WAIT, RECONNECTION = 10.0, 8.0
+"""Seconds that a statement waits for a connection, and that the pool tries to replace a lost one."""
+
+LIMIT_STATEMENTS = " -c statement_timeout=10s"
+
+_SOURCES = TypeAdapter(tuple[Citation, ...])
+
+
+class StoredConversations:
+    """The conversations of a store. Its connections belong to the event loop that uses it first.
+
+    `protect` surrounds each use of the store.
+    """
+
+    def __init__(self, postgres: Postgres, protect: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._protect, self._shown = protect, redact_dsn(postgres.dsn)
+        self._pool = AsyncConnectionPool(
+            postgres.dsn,
+            kwargs={"options": OPTIONS + LIMIT_STATEMENTS, "autocommit": True},
+            configure=_assume_role,
+            check=AsyncConnectionPool.check_connection,
+            min_size=0,
+            max_size=CONNECTIONS,
+            timeout=CONNECTION_WAIT,
+            reconnect_timeout=RECONNECTION,
+            open=False,
+        )
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    async def history(self, query: Query, limit: int) -> list[Message]:
+        """The last `limit` messages, oldest first, after the conversation's first message if that is older.
+
+        The messages of the query's own `answer_id` are left out. Raises StoreError.
+        """
+        scope = {**_scope(query), "limit": limit}
+        async with self._transaction(query.tenant) as connection, connection.cursor(row_factory=dict_row) as cursor:
+            await cursor.execute(HISTORY, scope)
+            return [Message(**{name: _freeze(row[name]) for name in row}) for row in await cursor.fetchall()]
+
+    async def append(self, turn: Turn, messages: Sequence[Message]) -> None:
+        """Stores the messages of a turn, all or none. Stores nothing if the turn is stored. Raises StoreError."""
+        query = turn.query
+        scope = {
+            **_scope(query),
+            "session_id": query.session_id,
+            "groups": sorted(query.groups),
+            "user_id": query.user_id,
+            "participant": query.user_id,
+            "title": _storable(query.text),
+            "collection": query.collection,
+            "messages": Jsonb([_describe(turn, position, message) for position, message in enumerate(messages, 1)]),
+        }
+        async with self._transaction(query.tenant) as connection:
+            for statement in (ENTER, APPEND, JOIN):
+                await connection.execute(statement, scope)
+
+    @asynccontextmanager
+    async def _transaction(self, tenant: str) -> AsyncIterator[AsyncConnection]:
+        """A transaction of the tenant, in which statements are sent without waiting for the results of others."""
+        try:
+            with self._protect():
+                await self._pool.open()
+                async with self._pool.connection() as connection, connection.pipeline(), connection.transaction():
+                    await connection.execute(SET_TENANT, {"tenant": tenant})
+                    yield connection
+        except (psycopg.Error, PoolTimeout) as error:
+            message = f"cannot use the conversations of the store at {self._shown}: {str(error).strip()}"
+            raise StoreError(message) from error
+
+
+async def _assume_role(connection: AsyncConnection) -> None:
+    await connection.execute(ASSUME_ROLE, {"role": "rag_app"})
+
+
+def _scope(query: Query) -> dict[str, Any]:
+    return {"tenant": query.tenant, "conversation": conversation_id(query), "answer_id": query.answer_id}
+
+
+def _freeze(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _describe(turn: Turn, position: int, message: Message) -> Mapping[str, Any]:
+    """The row of a message. The id of an answer is that of its query."""
+    answer, is_answer = turn.answer, message.role == "assistant"
+    return {
+        "position": position,
+        "id": (is_answer and turn.query.answer_id) or str(uuid4()),
+        "role": message.role,
+        "text": _storable(message.text),
+        "titles": message.titles,
+        "entities": message.entities,
+        "intent": message.intent,
+        "standalone": _storable(message.standalone),
+        "is_shift": message.is_shift,
+        "drift": None if is_answer else turn.understanding.drift,
+        "confidence": answer.confidence if is_answer else None,
+        "verdict": answer.verdict.grade if is_answer else "unchecked",
+        "finish": answer.finish if is_answer else "",
+        "sources": _SOURCES.dump_python(answer.citations, mode="json") if is_answer else [],
+        "metadata": {},
+    }
+
+
+def _storable(text: str) -> str:
+    return UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def read_sources(sources: object) -> tuple[Citation, ...]:
+    """The citations in the column `sources`."""
+    return _SOURCES.validate_python(sources)
