@@ -146,6 +146,9 @@ class RetentionSettings(Section):
     """Times after which `rag store maintain` deletes what users left."""
 
     replies: int = Field(30, ge=1, le=36_500, description="Days that answers and feedback are kept.")
+    conversations: int = Field(
+        90, ge=1, le=36_500, description="Days that a conversation is kept after its last message."
+    )
 
 
 class ExperimentSettings(Section):

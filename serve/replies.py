@@ -14,7 +14,7 @@ from rag_core.protocols import Answerer
 from rag_core.storage.exposures import Exposure, Exposures
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.replies import Replies, StoredReply
-from rag_core.types import Query, Reply
+from rag_core.types import Query, Reply, conversation_id
 from rag_core.wire.answer import count_tokens
 
 MAX_WAITING = 1_000
@@ -126,4 +126,5 @@ class RecordedAnswerer:
             completion_tokens=usage.completion_tokens,
             cached_tokens=usage.cached_tokens,
             seconds=reply.seconds,
+            conversation_id=conversation_id(reply.query) if reply.query.session_id else None,
         )

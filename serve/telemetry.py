@@ -35,6 +35,7 @@ OPERATIONS = frozenset(
         "answer",
         "chat",
         "collections",
+        "conversations",
         "documents",
         "evaluations",
         "experiments",

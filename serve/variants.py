@@ -28,6 +28,7 @@ from rag_core.config import (
 )
 from rag_core.errors import UsageError
 from rag_core.protocols import Answerer, Retriever
+from rag_core.retrieval.variants import with_variants
 from rag_core.storage.exposures import Exposure
 from rag_core.wiring.budget import stage_limits
 from rag_core.wiring.pipeline import build_packer
@@ -143,8 +144,9 @@ class Variants:
             )
         retrieval = apply_search_options(services.settings.retrieval, options)
         settings = services.settings.model_copy(update={"retrieval": retrieval})
+        retriever = build_retriever(settings, services.corpus, services.remote_models)
         return SearchVariant(
-            retriever=build_retriever(settings, services.corpus, services.remote_models),
+            retriever=with_variants(retriever, services.corpus),
             limits=stage_limits(settings.answering.budget, retrieval),
             depth=ranking_depth(retrieval),
             pipeline_version=settings.pipeline_version,

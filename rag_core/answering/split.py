@@ -42,7 +42,7 @@ class Experiment:
             experiment=self.name,
             variant=self.variant(bucket),
             bucket=bucket,
-            conversation=f"{_hash_number(f'{query.tenant}|{conversation}'):016x}",
+            conversation=hash_conversation(query.tenant, conversation),
             share=self.share,
             tenant=query.tenant,
         )
@@ -89,6 +89,11 @@ class SplitAnswerer:
         exposure = self.experiment.assign(query)
         answerer = self.treatment if exposure.variant == "treatment" else self.control
         return await ExposedAnswerer(answerer=answerer, exposure=exposure, record=self.record).answer(query, emit)
+
+
+def hash_conversation(tenant: str, conversation: str) -> str:
+    """The hash by which exposures name a conversation."""
+    return f"{_hash_number(f'{tenant}|{conversation}'):016x}"
 
 
 def conversation_key(query: Query) -> str:

@@ -17,6 +17,7 @@ from pydantic import TypeAdapter
 
 from rag_core.errors import StoreError
 from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, redact_dsn
+from rag_core.storage.snapshot import check_open
 from rag_core.types import UNSTORABLE, Citation, Message, Query, Turn, conversation_id
 
 # Both parts use the primary key. A turn that is answered again does not see its own messages.
@@ -82,7 +83,7 @@ class StoredConversations:
             postgres.dsn,
             kwargs={"options": OPTIONS + LIMIT_STATEMENTS, "autocommit": True},
             configure=_assume_role,
-            check=AsyncConnectionPool.check_connection,
+            check=check_open,
             min_size=0,
             max_size=CONNECTIONS,
             timeout=CONNECTION_WAIT,

@@ -152,6 +152,22 @@ left join (select e.tenant, e.job_id, sum(d.value::bigint) as n from job_events 
 left join (select tenant, job_id, count(*) as n from job_items where status <> 'queued'
   and stage is distinct from 'job' group by 1, 2) i on i.tenant = j.tenant and i.job_id = j.id
 where coalesce(e.n, 0) <> coalesce(i.n, 0)""",
+    "I9 the messages of a conversation are numbered from 1 without a gap": """
+select c.tenant, 'conversation ' || c.id || ': ' || count(m.n) || ' of ' || c.n_messages || ' messages' as subject
+from conversations c left join messages m on m.tenant = c.tenant and m.conversation_id = c.id
+group by c.tenant, c.id, c.n_messages
+having count(m.n) <> c.n_messages or coalesce(max(m.n), 0) <> c.n_messages""",
+    "I9 the turns of a conversation are its questions, in order": """
+select c.tenant, 'conversation ' || c.id || ', message ' || m.n as subject
+from conversations c
+join (select tenant, conversation_id, n, turn,
+    count(*) filter (where role = 'user') over (partition by tenant, conversation_id order by n) as questions
+  from messages) m on m.tenant = c.tenant and m.conversation_id = c.id
+where m.turn <> m.questions
+union all
+select c.tenant, 'conversation ' || c.id || ': ' || c.n_turns || ' turns' from conversations c
+where c.n_turns <> (select count(*) from messages m
+  where m.tenant = c.tenant and m.conversation_id = c.id and m.role = 'user')""",
 }
 INVARIANTS = tuple(sorted([*QUERIES, SPANS_MATCH]))
 # Materialized, because a planner that knows the limit chooses joins that are fast for the first rows but take quadratic

@@ -19,10 +19,10 @@ Signal: TypeAlias = Literal["copied", "opened_source"]
 
 ADD_REPLY = """
 insert into replies (tenant, id, question, standalone, collection_name, profile, pipeline_version, model, chunk_ids,
-  cited_ids, verdict, confidence, finish, prompt_tokens, completion_tokens, cached_tokens, seconds)
+  cited_ids, verdict, confidence, finish, prompt_tokens, completion_tokens, cached_tokens, seconds, conversation_id)
 values (%(tenant)s, %(id)s, %(question)s, %(standalone)s, %(collection)s, %(profile)s, %(pipeline_version)s, %(model)s,
   %(chunk_ids)s, %(cited_ids)s, %(verdict)s, %(confidence)s, %(finish)s, %(prompt_tokens)s, %(completion_tokens)s,
-  %(cached_tokens)s, %(seconds)s)
+  %(cached_tokens)s, %(seconds)s, %(conversation_id)s)
 on conflict do nothing"""
 LIMIT_TIME = "select set_config('statement_timeout', %(timeout_ms)s::text, true)"
 HAS_REPLY = "select from replies where tenant = %(tenant)s and id = %(answer_id)s for key share"
@@ -59,7 +59,10 @@ DELETE_OLD_EXPOSURES = "delete from exposures where created_at < now() - make_in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredReply:
-    """An answer without its text. `chunk_ids` are those of its passages, best first; `model` can be empty."""
+    """An answer without its text. `chunk_ids` are those of its passages, best first; `model` can be empty.
+
+    `conversation_id` is None without a session.
+    """
 
     id: str
     question: str
@@ -77,6 +80,7 @@ class StoredReply:
     completion_tokens: int
     cached_tokens: int
     seconds: float
+    conversation_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

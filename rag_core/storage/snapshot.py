@@ -125,7 +125,7 @@ class Snapshots:
             postgres.dsn,
             kwargs={"options": OPTIONS + READING, "autocommit": True},
             configure=configure_connection,
-            check=_check_open,
+            check=check_open,
             min_size=1,
             max_size=CONNECTIONS,
             timeout=CONNECTION_WAIT,
@@ -235,7 +235,7 @@ async def configure_connection(connection: AsyncConnection) -> None:
     await register_vector_async(connection)
 
 
-async def _check_open(connection: AsyncConnection) -> None:
+async def check_open(connection: AsyncConnection) -> None:
     """Raises OperationalError if the server closed the connection, as a restart does. Costs no round trip."""
     for _ in range(2):  # the first reads the server's last message, the second its end of file
         connection.pgconn.consume_input()

@@ -2,13 +2,13 @@
 
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
-from uuid import UUID, uuid4
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from pydantic import Field
 
 from rag_core import events, types
 from rag_core.wire.retrieval import chunk_metadata, describe_place
-from rag_core.wire.shape import Milliseconds, Numbers, Shape
+from rag_core.wire.shape import Milliseconds, Numbers, Shape, json_text
 from rag_core.wire.stages import Stage, describe_stages, sum_timings
 
 
@@ -243,8 +243,9 @@ def describe_citations(answer: types.Answer, now: datetime) -> list[Citation]:
     return [Citation.describe(number, citation, now) for number, citation in enumerate(answer.citations, start=1)]
 
 
-def create_answer_id() -> str:
-    return f"ans_{uuid4().hex}"
+def create_answer_id(*parts: str) -> str:
+    """A new id, or if there are parts, always the same id for the same parts."""
+    return f"ans_{(uuid5(NAMESPACE_URL, json_text(parts)) if parts else uuid4()).hex}"
 
 
 def count_days(updated_at: datetime | None, now: datetime) -> int | None:

@@ -109,17 +109,21 @@ class Retrieval(Shape):
         seconds: float,
         profile: Profile,
         pipeline_version: str,
+        standalone: str = "",
         explain: bool = False,
         offset: int = 0,
         next_cursor: str | None = None,
     ) -> Self:
-        """`explain` adds the ranks of each hit and the stages. `offset` is the number of hits before the first."""
+        """`explain` adds the ranks of each hit and the stages. `offset` is the number of hits before the first.
+
+        `standalone` is the question as it was searched, if it differs.
+        """
         ranks = ranks_by_stage(stages) if explain else None
         return cls(
             id=f"ret_{uuid4().hex}",
             object="retrieval",
             query=question,
-            standalone_query=question,
+            standalone_query=standalone or question,
             results=[Hit.describe(rank, hit, question, ranks) for rank, hit in enumerate(hits, start=offset + 1)],
             profile=profile,
             partial=any(report.error for report in stages),

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -95,7 +96,7 @@ class RagOptions(Strict):
     collection: Text = ""
     profile: Text = ""
     filters: Filters | None = None
-    conversation_id: ConversationId = ""
+    conversation_id: ConversationId = Field("", validation_alias=AliasChoices("conversation_id", "session_id"))
     explain: StrictBool = False
     citations: CitationForm = "annotations"
     top_k: StrictInt | None = Field(None, ge=1, le=100, description="the most passages that the answer is written from")

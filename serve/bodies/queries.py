@@ -9,8 +9,10 @@ from serve.bodies.requests import SearchScope
 from serve.http.caller import Caller
 
 
-def build_query(scope: SearchScope, text: str, caller: Caller, session_id: str = "") -> Query:
-    """Raises FilterError if the filter breaks the grammar."""
+def build_query(
+    scope: SearchScope, text: str, caller: Caller, session_id: str = "", answer_id: str = ""
+) -> Query:
+    """`answer_id` is the id that the client receives. Raises FilterError if the filter breaks the grammar."""
     record_question(text)
     return Query(
         text=text,
@@ -19,5 +21,7 @@ def build_query(scope: SearchScope, text: str, caller: Caller, session_id: str =
         filters=parse_filter(scope.filters) if scope.filters is not None else None,
         groups=caller.groups,
         session_id=session_id,
+        user_id=caller.user,
+        answer_id=answer_id,
         timeout=scope.timeout_ms / 1000 if scope.timeout_ms else inf,
     )

@@ -10,6 +10,8 @@ from rag_core.types import DEFAULT_COLLECTION
 from serve.bodies.fields import ConversationId, Filters, Question, Strategies, Text, Weights, limit_members
 from serve.variants import AnswerOptions, FusionMethod, GuardMode, SearchOptions
 
+CONVERSATION_ALIASES = AliasChoices("conversation_id", "session_id")
+
 
 class SearchScope(BaseModel):
     """The members of every request that searches."""
@@ -43,7 +45,9 @@ class Retrieve(SearchScope):
     rerank: bool | None = Field(None, description="true requires a profile with a reranker")
     max_chunks_per_document: int | None = Field(None, ge=1, le=100)
     conversation_id: ConversationId = Field(
-        "", description="has no effect yet: no profile rewrites questions; see standalone_query"
+        "",
+        validation_alias=CONVERSATION_ALIASES,
+        description="interprets the query after the messages of this conversation, and stores nothing in it",
     )
     on_timeout: Literal["partial", "error"] = Field(
         "partial", description="after a timeout, return the hits so far as a partial result, or with a problem"
@@ -87,7 +91,7 @@ class Answer(SearchScope):
     )
 
     question: Question
-    conversation_id: ConversationId = ""
+    conversation_id: ConversationId = Field("", validation_alias=CONVERSATION_ALIASES)
     top_k: int | None = Field(None, ge=1, le=100, description="the most passages that the answer is written from")
     guard: GuardMode | None = Field(None, description="the treatment of claims that the sources do not support")
     stream: bool = False

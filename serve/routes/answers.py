@@ -28,6 +28,7 @@ from serve.bodies.requests import Answer
 from serve.http.dependencies import CurrentCaller, CurrentProfiles
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
 from serve.http.problems import describe_problem
+from serve.http.request_headers import IdempotencyKey
 from serve.http.responses import json_response, public_stages, server_timing
 from serve.public_errors import public_message
 from serve.variants import AnswerVariant
@@ -36,13 +37,19 @@ router = APIRouter()
 
 
 @router.post("/v1/answer", responses=success_response(Answered, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
-async def answer(body: Answer, caller: CurrentCaller, profiles: CurrentProfiles, request: Request) -> Response:
-    """Answers a question, with citations. With `stream`, sends the events of the answer instead."""
-    query = build_query(body, body.question, caller, body.conversation_id)
+async def answer(
+    body: Answer, caller: CurrentCaller, profiles: CurrentProfiles, request: Request, key: IdempotencyKey
+) -> Response:
+    """Answers a question, with citations. With `stream`, sends the events of the answer instead.
+
+    A conversation has each answer once: a request that is sent again with the same `Idempotency-Key` is answered again,
+    under the same id and without the messages of the first time, and only the first answer is stored.
+    """
+    id = create_answer_id(*([caller.tenant, key, body.model_dump_json()] if key else []))
+    query = build_query(body, body.question, caller, body.conversation_id, id)
     variants, exposure = await profiles.assign(body.profile, query)
     variant = variants.answer_variant(body.options)
     request.state.components = variant.components
-    id = create_answer_id()
     answerer = variant.recorded_answerer(id, exposure)
     if body.stream:
         return EventStream(format_frames(_stream_answer(id, variant, answerer, query, request)))

@@ -52,6 +52,7 @@ async def complete(body: Chat, caller: CurrentCaller, profiles: CurrentProfiles,
     variant = variants.answer_variant(body.rag.options)
     request.state.components = variant.components
     envelope = _build_envelope(body, variant)
+    query = replace(query, answer_id=envelope.id)
     answerer = variant.recorded_answerer(envelope.id, exposure)
     if body.stream:
         return await _stream_response(_stream_chunks(answerer, query, envelope), request)

@@ -2,14 +2,15 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import inf
 
 from fastapi import APIRouter, Request, Response
 
 from rag_core.errors import RagError, RetrievalError, StageTimeoutError
-from rag_core.stage import recording, skip_stages, stage
+from rag_core.retrieval.query.understood import ConversationRetriever
+from rag_core.stage import attempt, recording, skip_stages, stage
 from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Query, StageReport
 from rag_core.wire.retrieval import Profile, Retrieval
@@ -45,7 +46,7 @@ async def retrieve(body: Retrieve, caller: CurrentCaller, profiles: CurrentProfi
     listing = build_listing(services, caller, "rank", "retrieval", _ranking_fingerprint(body, variant))
     paging = HitPaging(listing, body.cursor, body.top_k)
     query = build_query(body, body.query, caller, body.conversation_id)
-    outcome = await run_search(variant, query, paging.fetch_limit(variant.depth), services.corpus)
+    outcome = await run_search(variant, query, paging.fetch_limit(variant.depth), services)
     return await _build_response(body, outcome, paging.select(outcome.hits), variant, services, request)
 
 
@@ -57,16 +58,20 @@ def _ranking_fingerprint(body: Retrieve, variant: SearchVariant) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOutcome:
-    """The result of a search. If it timed out, `timeout` names the stage that it stopped at; `hits` are incomplete."""
+    """The result of a search. If it timed out, `timeout` names the stage that it stopped at; `hits` are incomplete.
+
+    `standalone` is the question as it was searched.
+    """
 
     hits: Sequence[Hit]
+    standalone: str
     stages: Sequence[StageReport]
     seconds: float
     timeout: StageTimeoutError | None = None
 
 
-async def run_search(variant: SearchVariant, query: Query, k: int, corpus: CorpusReader) -> SearchOutcome:
-    """Searches within the time limits of the query and of the profile.
+async def run_search(variant: SearchVariant, query: Query, k: int, services: Services) -> SearchOutcome:
+    """Searches within the time limits of the query and of the profile, after the messages of the query's session.
 
     If a leg of a hybrid retriever, or a reranker, exceeds its own limit, the search continues without it. If the whole
     search, or a stage that it needs, runs out of time, the outcome has the hits so far.
@@ -79,6 +84,7 @@ async def run_search(variant: SearchVariant, query: Query, k: int, corpus: Corpu
     with recording(time_limit, variant.limits) as stages:
         skip_stages(variant.skipped)
         try:
+            query = await _interpret_query(query, services)
             hits = await variant.retriever.retrieve(query, k)
         except StageTimeoutError as error:
             timeout = error
@@ -91,8 +97,19 @@ async def run_search(variant: SearchVariant, query: Query, k: int, corpus: Corpu
     if timeout is None and failed_stages and seconds >= time_limit:
         timeout = StageTimeoutError(failed_stages[-1], time_limit)
     if timeout is not None and not hits:
-        hits = await _fetch_ranked_hits(query, stages, k, corpus)
-    return SearchOutcome(hits=hits, stages=public_stages(stages), seconds=seconds, timeout=timeout)
+        hits = await _fetch_ranked_hits(query, stages, k, services.corpus)
+    reports = public_stages(stages)
+    return SearchOutcome(hits=hits, standalone=query.text, stages=reports, seconds=seconds, timeout=timeout)
+
+
+async def _interpret_query(query: Query, services: Services) -> Query:
+    """The query as the messages of its session make it understood; alone if there are none, or if the store fails."""
+    if not query.session_id:
+        return query
+    stored = services.conversations.history(query, services.settings.answering.history)
+    history = tuple(await attempt("history", stored, otherwise=[]))
+    retriever = ConversationRetriever(services.understander, services.retriever)
+    return await retriever.rewrite(replace(query, history=history))
 
 
 async def _fetch_ranked_hits(
@@ -176,6 +193,7 @@ async def _build_response(
         seconds=outcome.seconds,
         profile=Profile.describe(services.settings.profile, requested=bool(body.profile)),
         pipeline_version=variant.pipeline_version,
+        standalone=outcome.standalone,
         explain=body.explain,
         offset=page.offset,
         next_cursor=page.next_cursor,

@@ -29,7 +29,7 @@ async def search(collection: Text, body: Search, caller: CurrentCaller, profiles
     """Returns hits, best first."""
     query = build_query(SearchScope(collection=collection, filters=body.filters), body.query, caller)
     variant = profiles.own.search_variant(SearchOptions())
-    outcome = await run_search(variant, query, body.max_num_results, profiles.own.services.corpus)
+    outcome = await run_search(variant, query, body.max_num_results, profiles.own.services)
     if outcome.timeout is not None:
         raise outcome.timeout  # this format cannot mark a page as partial
     hits = hits_from_threshold(outcome.hits, body.ranking_options)

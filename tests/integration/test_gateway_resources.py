@@ -18,7 +18,7 @@ from trees import hashing_settings, ingest, violations
 from trees import write as write_files
 
 from rag_core.breaker import Breaker
-from rag_core.conversation.in_memory import InMemoryConversations
+from rag_core.storage.conversations import StoredConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
@@ -50,7 +50,7 @@ def graph(store: Postgres) -> Services:
         settings=settings,
         postgres=store,
         corpus=CorpusReader(store),
-        conversations=InMemoryConversations(),
+        conversation_store=StoredConversations(store),
         remote_models=RemoteModels(),
         dependencies={"store": store_dependency(store, Breaker("the store"))},
     )
