@@ -12,6 +12,7 @@ from rag_cli.answer_evaluation_view import print_answers, print_means
 from rag_cli.claim_evaluation import INVALID_EXIT_CODE, evaluate_claims
 from rag_cli.dataset_evaluation import Choices, DatasetResults, ModelEndpoint, evaluate_dataset
 from rag_cli.ingest import RunnerOption
+from rag_cli.script_evaluation import ScriptChoices, evaluate_scripts
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.waterfall_view import print_waterfall
@@ -113,11 +114,13 @@ def evaluate(
 
     The corpus is ingested like any source, into a separate collection. Unchanged documents are not processed again.
     With --answers the whole pipeline answers the questions. A run that was killed continues in the same --out folder.
-    A folder with judge.jsonl has claims that people labelled; it measures the profile's judge.
+    A folder with judge.jsonl has claims that people labelled; it measures the profile's judge. One with
+    scripted_conversations.jsonl has conversations; they are asked turn by turn, and each question also without history.
 
     Example: rag evaluate data/scifact --profile default --out runs/scifact
     """
     from rag_core.evaluation.claims import has_claims
+    from rag_core.evaluation.scripted_conversations import has_scripts
 
     if len(datasets) > 1 and (collection or against):
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
@@ -128,6 +131,14 @@ def evaluate(
         if answers or own_documents or ragas or judge or collection or against or retriever:
             raise UsageError("claims measure only the judge: options about retrieval and answers do not apply")
         evaluate_claims(datasets, limit, callers, options, out)
+        return
+    if any(map(has_scripts, datasets)):
+        if len(datasets) > 1:
+            raise UsageError(f"scripted conversations must be evaluated alone, got {len(datasets)} datasets")
+        if answers or own_documents or ragas or judge or against or retriever:
+            raise UsageError("scripted conversations measure answers: options about retrieval and judges do not apply")
+        script_choices = ScriptChoices(limit=limit, collection=collection, runner=runner, callers=callers)
+        evaluate_scripts(datasets[0], script_choices, options, out)
         return
     ragas_endpoint = _read_endpoint("--ragas", ragas, ragas_model)
     judge_endpoint = _read_endpoint("--judge", judge, judge_model)
