@@ -124,21 +124,17 @@ def evaluate(
 
     if len(datasets) > 1 and (collection or against):
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
-    names = [folder.resolve().name for folder in datasets]
-    if len(set(names)) < len(names):
-        raise UsageError(f"datasets must have different names, got {', '.join(names)}")
+    names = _read_names(datasets)
     if any(map(has_claims, datasets)):
         if answers or own_documents or ragas or judge or collection or against or retriever:
             raise UsageError("claims measure only the judge: options about retrieval and answers do not apply")
         evaluate_claims(datasets, limit, callers, options, out)
         return
     if any(map(has_scripts, datasets)):
-        if len(datasets) > 1:
-            raise UsageError(f"scripted conversations must be evaluated alone, got {len(datasets)} datasets")
         if answers or own_documents or ragas or judge or against or retriever:
             raise UsageError("scripted conversations measure answers: options about retrieval and judges do not apply")
-        script_choices = ScriptChoices(limit=limit, collection=collection, runner=runner, callers=callers)
-        evaluate_scripts(datasets[0], script_choices, options, out)
+        script_choices = ScriptChoices(limit=limit, split=split, collection=collection, runner=runner, callers=callers)
+        evaluate_scripts(datasets, script_choices, options, out)
         return
     ragas_endpoint = _read_endpoint("--ragas", ragas, ragas_model)
     judge_endpoint = _read_endpoint("--judge", judge, judge_model)
@@ -169,6 +165,14 @@ def evaluate(
         raise typer.Exit(INVALID_EXIT_CODE)
     if any(result.evaluation.failed for result in results):
         raise typer.Exit(1)
+
+
+def _read_names(datasets: Sequence[Path]) -> list[str]:
+    """The names of the datasets. Raises UsageError if two are the same."""
+    names = [folder.resolve().name for folder in datasets]
+    if len(set(names)) < len(names):
+        raise UsageError(f"datasets must have different names, got {', '.join(names)}")
+    return names
 
 
 def _read_endpoint(option: str, url: str | None, model: str) -> ModelEndpoint | None:

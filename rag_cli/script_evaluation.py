@@ -15,6 +15,7 @@ from rag_cli.outcome_progress import collect_outcomes
 from rag_cli.terminal.consoles import stderr_console, stdout_console
 from rag_cli.terminal.options import GlobalOptions, print_json
 from rag_cli.terminal.progress import JobProgress
+from rag_core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,25 +34,32 @@ class ScriptChoices:
     """The options of `rag evaluate` that apply to scripted conversations."""
 
     limit: int | None
+    split: str
     collection: str | None
     runner: RunnerName
     callers: int
 
 
-def evaluate_scripts(folder: Path, choices: ScriptChoices, options: GlobalOptions, out: Path | None) -> None:
-    """Asks the turns of each conversation, prints the figures, and writes them to `out`."""
+def evaluate_scripts(folders: Sequence[Path], choices: ScriptChoices, options: GlobalOptions, out: Path | None) -> None:
+    """Asks the turns of each conversation, prints the figures, and writes them to `out`.
+
+    Raises UsageError for several folders.
+    """
     from jobs.evaluation_files import check_folder
     from jobs.script_files import write_script_evaluation
     from rag_core.evaluation.script_figures import figures_to_json, measure_scripts
     from rag_core.evaluation.scripted_conversations import read_scripts
 
-    scripts = read_scripts(folder, choices.limit)
+    if len(folders) > 1:
+        raise UsageError(f"scripted conversations require one dataset, got {len(folders)}")
+    folder = folders[0]
+    scripts = read_scripts(folder, choices.split, choices.limit)
     if out:
         check_folder(out)
     with stderr_console(options.quiet) as console:
         run = _ScriptRun(folder=folder, choices=choices, options=options, console=console)
         figures = measure_scripts(run.ask(scripts))
-    report = {**run.describe(), **figures_to_json(figures)}
+    report = {**run.describe(scripts), **figures_to_json(figures)}
     if out:
         write_script_evaluation(out, figures, report)
     if options.json:
@@ -100,7 +108,7 @@ class _ScriptRun:
             turns = run_scripts(asker.ask, scripts, self.choices.callers)
             return collect_outcomes(turns, sum(len(script.turns) for script in scripts), self.console, "asking")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self, scripts: "Sequence[ScriptedConversation]") -> dict[str, Any]:
         from jobs.machine import describe_machine
         from jobs.provenance import describe_program
         from jobs.question_answers import describe_judge
@@ -109,11 +117,12 @@ class _ScriptRun:
         settings = self.options.settings
         return {
             "dataset": self.dataset.name,
+            "split": self.choices.split,
             "tenant": settings.tenant,
             "collection": self.collection,
             "profile": settings.profile,
             "pipeline_version": settings.pipeline_version,
-            "dataset_hash": hash_scripts(self.folder),
+            "dataset_hash": hash_scripts(scripts),
             "judge": describe_judge(settings),
             "machine": describe_machine(),
             **describe_program(),

@@ -3,12 +3,12 @@
     DIR/scripted_conversations.jsonl   one {"_id", "turns": [...]} per line
     DIR/corpus/                        the documents, in any folders and formats
 
-A turn is {"question", "expect", "documents", "contains", "follow_up"}; all but the question are optional. `expect` is
+The conversations of a split other than `test` are in `scripted_conversations_SPLIT.jsonl`. A turn is {"question", "expect", "documents", "contains", "follow_up"}; all but the question are optional. `expect` is
 `answer` unless it names another outcome. An answer must cite one of `documents`, which are paths below corpus/, and
 contain each text of `contains`. `follow_up` is true if the question has no meaning without the turns before it.
 """
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -46,20 +46,25 @@ def has_scripts(folder: Path) -> bool:
     return (folder / SCRIPTED_CONVERSATIONS).is_file()
 
 
-def read_scripts(folder: Path, limit: int | None = None) -> list[ScriptedConversation]:
+def scripts_path(folder: Path, split: str) -> Path:
+    path = folder / SCRIPTED_CONVERSATIONS
+    return path if split == "test" else path.with_stem(f"{path.stem}_{split}")
+
+
+def read_scripts(folder: Path, split: str = "test", limit: int | None = None) -> list[ScriptedConversation]:
     """The first `limit` conversations, or all.
 
     Raises DatasetError for a line that breaks a rule, and for a document that corpus/ does not have.
     """
     corpus = folder / CORPUS
     documents = {path.relative_to(corpus).as_posix() for path in corpus.rglob("*") if path.is_file()}
-    conversations = []
-    for location, row in read_unique_rows(folder / SCRIPTED_CONVERSATIONS):
+    path, conversations = scripts_path(folder, split), []
+    for location, row in read_unique_rows(path):
         conversation = parse_script(location, row)
         _check_documents(location, conversation, documents)
         conversations.append(conversation)
     if not conversations:
-        raise DatasetError(f"{folder / SCRIPTED_CONVERSATIONS} must have at least one conversation")
+        raise DatasetError(f"{path} must have at least one conversation")
     return conversations[:limit]
 
 
@@ -72,9 +77,9 @@ def parse_script(location: str, row: Row) -> ScriptedConversation:
     return ScriptedConversation(id=string_field(location, row, "_id"), turns=turns)
 
 
-def hash_scripts(folder: Path) -> str:
+def hash_scripts(scripts: Iterable[ScriptedConversation]) -> str:
     """The SHA-256 of the conversations, in hexadecimal digits. Their order does not matter."""
-    return sha256("\n".join(sorted(f"{script!r}" for script in read_scripts(folder))).encode()).hexdigest()
+    return sha256("\n".join(sorted(f"{script!r}" for script in scripts)).encode()).hexdigest()
 
 
 def _parse_turn(location: str, row: Row) -> ScriptedTurn:
