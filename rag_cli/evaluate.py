@@ -126,13 +126,13 @@ def evaluate(
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
     names = _read_names(datasets)
     if any(map(has_claims, datasets)):
-        if answers or own_documents or ragas or judge or collection or against or retriever:
-            raise UsageError("claims measure only the judge: options about retrieval and answers do not apply")
+        rule = "claims measure only the judge: options about retrieval and answers do not apply"
+        _reject_options(rule, answers, own_documents, ragas, judge, collection, against, retriever)
         evaluate_claims(datasets, limit, callers, options, out)
         return
     if any(map(has_scripts, datasets)):
-        if answers or own_documents or ragas or judge or against or retriever:
-            raise UsageError("scripted conversations measure answers: options about retrieval and judges do not apply")
+        rule = "scripted conversations measure answers: options about retrieval and judges do not apply"
+        _reject_options(rule, answers, own_documents, ragas, judge, against, retriever)
         script_choices = ScriptChoices(limit=limit, split=split, collection=collection, runner=runner, callers=callers)
         evaluate_scripts(datasets, script_choices, options, out)
         return
@@ -173,6 +173,12 @@ def _read_names(datasets: Sequence[Path]) -> list[str]:
     if len(set(names)) < len(names):
         raise UsageError(f"datasets must have different names, got {', '.join(names)}")
     return names
+
+
+def _reject_options(rule: str, *values: object) -> None:
+    """Raises UsageError with the rule if an option has a value."""
+    if any(values):
+        raise UsageError(rule)
 
 
 def _read_endpoint(option: str, url: str | None, model: str) -> ModelEndpoint | None:

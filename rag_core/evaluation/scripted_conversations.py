@@ -3,9 +3,11 @@
     DIR/scripted_conversations.jsonl   one {"_id", "turns": [...]} per line
     DIR/corpus/                        the documents, in any folders and formats
 
-The conversations of a split other than `test` are in `scripted_conversations_SPLIT.jsonl`. A turn is {"question", "expect", "documents", "contains", "follow_up"}; all but the question are optional. `expect` is
+A turn is {"question", "expect", "documents", "contains", "follow_up"}; all but the question are optional. `expect` is
 `answer` unless it names another outcome. An answer must cite one of `documents`, which are paths below corpus/, and
 contain each text of `contains`. `follow_up` is true if the question has no meaning without the turns before it.
+
+The conversations of a split other than `test` are in `scripted_conversations_SPLIT.jsonl`.
 """
 
 from collections.abc import Iterable, Set

@@ -34,9 +34,14 @@ class ScriptedReply:
         return not self.error and self.finish in ANSWERED
 
     @property
+    def text(self) -> str:
+        """The answer without markers."""
+        return _MARKER.sub("", self.answer)
+
+    @property
     def sentences(self) -> frozenset[str]:
-        """The sentences of the answer, without markers and spaces around them."""
-        text = _MARKER.sub("", self.answer)
+        """The sentences of the answer, without markers, spaces and full stops around them."""
+        text = self.text
         return frozenset(filter(None, (text[start:end].strip(" .\n") for start, end in sentence_spans(text))))
 
 
@@ -83,7 +88,7 @@ def cites_expected(turn: ScriptedTurn, reply: ScriptedReply) -> bool:
 
 def has_facts(turn: ScriptedTurn, reply: ScriptedReply) -> bool:
     """True if the answer also contains each text that the turn expects; case and punctuation make no difference."""
-    return cites_expected(turn, reply) and all(contains_reference(reply.answer, [fact]) for fact in turn.facts)
+    return cites_expected(turn, reply) and all(contains_reference(reply.text, [fact]) for fact in turn.facts)
 
 
 def is_met(turn: MeasuredTurn, earlier: Sequence[MeasuredTurn]) -> bool:
