@@ -12,6 +12,7 @@ from rag_cli.answer_evaluation_view import print_answers, print_means
 from rag_cli.claim_evaluation import INVALID_EXIT_CODE, evaluate_claims
 from rag_cli.dataset_evaluation import Choices, DatasetResults, ModelEndpoint, evaluate_dataset
 from rag_cli.ingest import RunnerOption
+from rag_cli.script_evaluation import ScriptChoices, evaluate_scripts
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.waterfall_view import print_waterfall
@@ -113,21 +114,27 @@ def evaluate(
 
     The corpus is ingested like any source, into a separate collection. Unchanged documents are not processed again.
     With --answers the whole pipeline answers the questions. A run that was killed continues in the same --out folder.
-    A folder with judge.jsonl has claims that people labelled; it measures the profile's judge.
+    A folder with judge.jsonl has claims that people labelled; it measures the profile's judge. One with
+    scripted_conversations.jsonl has conversations; they are asked turn by turn, and each question also without history.
 
     Example: rag evaluate data/scifact --profile default --out runs/scifact
     """
     from rag_core.evaluation.claims import has_claims
+    from rag_core.evaluation.scripted_conversations import has_scripts
 
     if len(datasets) > 1 and (collection or against):
         raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
-    names = [folder.resolve().name for folder in datasets]
-    if len(set(names)) < len(names):
-        raise UsageError(f"datasets must have different names, got {', '.join(names)}")
+    names = _read_names(datasets)
     if any(map(has_claims, datasets)):
-        if answers or own_documents or ragas or judge or collection or against or retriever:
-            raise UsageError("claims measure only the judge: options about retrieval and answers do not apply")
+        rule = "claims measure only the judge: options about retrieval and answers do not apply"
+        _reject_options(rule, answers, own_documents, ragas, judge, collection, against, retriever)
         evaluate_claims(datasets, limit, callers, options, out)
+        return
+    if any(map(has_scripts, datasets)):
+        rule = "scripted conversations measure answers: options about retrieval and judges do not apply"
+        _reject_options(rule, answers, own_documents, ragas, judge, against, retriever)
+        script_choices = ScriptChoices(limit=limit, split=split, collection=collection, runner=runner, callers=callers)
+        evaluate_scripts(datasets, script_choices, options, out)
         return
     ragas_endpoint = _read_endpoint("--ragas", ragas, ragas_model)
     judge_endpoint = _read_endpoint("--judge", judge, judge_model)
@@ -158,6 +165,20 @@ def evaluate(
         raise typer.Exit(INVALID_EXIT_CODE)
     if any(result.evaluation.failed for result in results):
         raise typer.Exit(1)
+
+
+def _read_names(datasets: Sequence[Path]) -> list[str]:
+    """The names of the datasets. Raises UsageError if two are the same."""
+    names = [folder.resolve().name for folder in datasets]
+    if len(set(names)) < len(names):
+        raise UsageError(f"datasets must have different names, got {', '.join(names)}")
+    return names
+
+
+def _reject_options(rule: str, *values: object) -> None:
+    """Raises UsageError with the rule if an option has a value."""
+    if any(values):
+        raise UsageError(rule)
 
 
 def _read_endpoint(option: str, url: str | None, model: str) -> ModelEndpoint | None:

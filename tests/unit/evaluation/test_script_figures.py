@@ -1,0 +1,111 @@
+"""The measures of scripted conversations."""
+
+from dataclasses import replace
+
+import pytest
+
+from jobs.script_runner import run_scripts
+from rag_core.evaluation.script_figures import figures_to_json, measure_scripts
+from rag_core.evaluation.scripted_conversations import Expectation, ScriptedConversation, ScriptedTurn
+from rag_core.evaluation.scripted_replies import MeasuredTurn, ScriptedReply, is_met, is_repetition, name_failure
+from rag_core.types import Finish
+
+KEYS = ScriptedTurn(question="How often are keys replaced?", documents=("keys.md",), facts=("every 90 days",))
+RIGHT = ScriptedReply(answer="Keys are replaced every 90 days.[1]", documents=("keys.md",), searched=(KEYS.question,))
+WHO = ScriptedTurn(question="And by whom?", documents=("keys.md",), facts=("two holders",), is_follow_up=True)
+
+
+def measured(
+    turn: ScriptedTurn, reply: ScriptedReply, position: int = 1, conversation: str = "a", alone: bool = True
+) -> MeasuredTurn:
+    return MeasuredTurn(
+        conversation=conversation, position=position, turn=turn, reply=reply, alone=reply if alone else None
+    )
+
+
+def expecting(expect: Expectation, reply: ScriptedReply, position: int = 2) -> MeasuredTurn:
+    return measured(ScriptedTurn(question="More?", expect=expect), reply, position)
+
+
+@pytest.mark.parametrize(
+    ("reply", "failure"),
+    [
+        (RIGHT, ""),
+        (replace(RIGHT, answer="Keys are sometimes replaced."), "fact missing"),
+        (replace(RIGHT, documents=("locks.md",)), "wrong document"),
+        (replace(RIGHT, finish="abstained"), "abstained"),
+        (replace(RIGHT, finish="clarification"), "clarification"),
+        (replace(RIGHT, error="StoreError: closed"), "error"),
+    ],
+)
+def test_a_failure_is_named_by_its_first_reason(reply: ScriptedReply, failure: str) -> None:
+    assert name_failure(measured(KEYS, reply)) == failure
+
+
+@pytest.mark.parametrize("finish", ["abstained", "clarification", "conversational", "repeated"])
+def test_an_outcome_other_than_an_answer_must_be_the_one_expected(finish: Finish) -> None:
+    outcomes: list[Expectation] = ["answer", "abstained", "clarification", "conversational", "repeated"]
+    reply = ScriptedReply(answer="Hello.", finish=finish)
+    assert [expect for expect in outcomes if is_met(expecting(expect, reply), [])] == [finish]
+
+
+def test_a_repetition_is_caught_by_saying_so_or_by_other_sentences() -> None:
+    first = measured(KEYS, RIGHT)
+    partly = replace(RIGHT, answer="Keys are replaced every 90 days.[2] They are kept in a box.[1]")
+    other = replace(RIGHT, answer="They are kept in a box.[1]")
+    assert not is_met(expecting("repeated", RIGHT), [first])
+    assert not is_met(expecting("repeated", partly), [first])
+    assert is_met(expecting("repeated", other), [first])
+    assert is_repetition(measured(WHO, RIGHT, 2), [first])
+    assert not is_repetition(measured(WHO, partly, 2), [first])
+
+
+def test_shares_compare_follow_ups_with_the_same_questions_alone() -> None:
+    who = replace(RIGHT, answer="By two holders.[1]", searched=(WHO.question, KEYS.question))
+    alone = replace(RIGHT, documents=("locks.md",))
+    follow_ups = [replace(measured(WHO, who, 2, id), alone=reply) for id, reply in (("a", alone), ("b", who))]
+    figures = measure_scripts([measured(KEYS, RIGHT), measured(KEYS, RIGHT, conversation="b"), *follow_ups])
+    shares = figures.groups["follow-ups"]
+    assert (shares.turns, shares.measures["facts"].mean, shares.alone["facts"].mean) == (2, 1.0, 0.5)
+    assert shares.ratio == 2.0
+    assert (shares.comparison.better, shares.comparison.equal) == (1, 1)
+    assert figures.positions[1].ratio == 1.0
+    assert figures.met == {"answer": (4, 4)}
+    assert figures_to_json(figures)["groups"]["first turns"]["right_document"]["mean"] == 1.0
+
+
+def test_words_that_only_another_session_has_are_foreign() -> None:
+    conversations = [
+        ScriptedConversation(id="a", turns=(KEYS, WHO)),
+        ScriptedConversation(id="b", turns=(ScriptedTurn(question="Hello!", expect="conversational"), WHO)),
+    ]
+
+    def ask(question: str, session_id: str) -> ScriptedReply:
+        asked = sessions.setdefault(session_id[-1:] if separate else "", [])
+        asked.append(question)
+        return replace(RIGHT, searched=tuple(asked[-2:]))
+
+    separate, sessions = True, dict[str, list[str]]()
+    assert measure_scripts(list(run_scripts(ask, conversations, 1))).foreign == {}
+    separate, sessions = False, dict[str, list[str]]()
+    assert ("b", 1) in measure_scripts(list(run_scripts(ask, conversations, 1))).foreign
+
+
+def test_all_sessions_are_open_together_and_later_answers_are_also_asked_for_without_history() -> None:
+    asked = list[tuple[str, str]]()
+
+    def ask(question: str, session_id: str) -> ScriptedReply:
+        asked.append((question, session_id[-1:]))
+        return RIGHT
+
+    thanks = ScriptedTurn(question="Thanks.", expect="conversational")
+    conversations = [ScriptedConversation(id=id, turns=(KEYS, *rest)) for id, rest in (("a", (WHO,)), ("b", (thanks,)))]
+    turns = list(run_scripts(ask, conversations, 1))
+    assert asked == [
+        (KEYS.question, "a"),
+        (KEYS.question, "b"),
+        (WHO.question, "a"),
+        (WHO.question, ""),
+        ("Thanks.", "b"),
+    ]
+    assert [turn.alone is None for turn in turns] == [False, False, False, True]
