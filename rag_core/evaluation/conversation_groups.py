@@ -8,13 +8,12 @@ import numpy as np
 from rag_core.evaluation.comparison import Comparison, compare_values
 from rag_core.evaluation.significance import Estimate, Floats, estimates, holm
 from rag_core.evaluation.stages import FINAL, TOP_RANKS, JudgedQuestion
-from rag_core.retrieval.query.understood import UNDERSTAND_STAGE
 
 LAST_TURN = 4
 """The turn from which the questions of all later turns are one group."""
 ALL, FOLLOW_UP, OTHER = "all", "follow-up", "no follow-up"
 FOLLOW_UP_FIGURE = "follow_up"
-"""The figure of the stage `understand` that is 1 for a question which the rules take for a follow-up, else 0."""
+"""The figure of a stage that is 1 for a question which the rules take for a follow-up, else 0."""
 COMPARED_MEASURE = f"ndcg@{TOP_RANKS}"
 
 
@@ -78,7 +77,7 @@ def find_follow_ups(questions: Sequence[JudgedQuestion]) -> dict[str, bool]:
         judged.question.id: report.figures[FOLLOW_UP_FIGURE] > 0
         for judged in questions
         for report in judged.trace.stages
-        if report.stage == UNDERSTAND_STAGE and FOLLOW_UP_FIGURE in report.figures
+        if FOLLOW_UP_FIGURE in report.figures
     }
 
 
