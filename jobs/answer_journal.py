@@ -7,6 +7,7 @@ from pydantic import TypeAdapter
 from jobs.journal import Journal
 from rag_core.config import Settings
 from rag_core.evaluation.answer_traces import AnswerTrace
+from rag_core.evaluation.conversation_mode import ConversationMode
 from rag_core.evaluation.dataset import Dataset
 from rag_core.evaluation.fingerprints import hash_dataset
 
@@ -15,8 +16,8 @@ ANSWER = TypeAdapter(AnswerTrace)
 
 
 def build_answer_journal(
-    folder: Path | None, dataset: Dataset, settings: Settings, *, own_documents: bool
+    folder: Path | None, dataset: Dataset, settings: Settings, *, own_documents: bool, mode: ConversationMode
 ) -> Journal[AnswerTrace]:
     """A journal for the answers of one pipeline to one dataset."""
-    key = f"{hash_dataset(dataset)} {settings.pipeline_version} {'own documents' if own_documents else 'all'}"
+    key = f"{hash_dataset(dataset)} {settings.pipeline_version} {'own documents' if own_documents else 'all'} {mode}"
     return Journal(path=folder and folder / FILE_NAME, key=key, kind=ANSWER)

@@ -25,7 +25,10 @@ PlanListener: TypeAlias = "Callable[[UUID, Plan], None]"
 
 
 def collection_name(dataset: "Dataset", settings: "Settings") -> str:
-    return f"evaluation-{dataset.name}-{settings.profile}"
+    """A name such as `evaluation-mtrag_un+scifact-default`, in which the names after `+` are those of the padding."""
+    from rag_core.evaluation.padding import padding_name
+
+    return f"evaluation-{'+'.join([dataset.name, *map(padding_name, dataset.padding)])}-{settings.profile}"
 
 
 def ingest_dataset(
@@ -36,12 +39,13 @@ def ingest_dataset(
     runner: RunnerName,
     on_plan: PlanListener,
 ) -> "SyncReport":
-    """Syncs the collection with the corpus of the dataset.
+    """Syncs the collection with the corpus of the dataset and its padding.
 
     Raises DatasetError if the collection has other sources: their documents have no grades, so hits on them would
     count as wrong.
     """
-    from rag_core.evaluation.dataset import folder_name, read_corpus, write_documents
+    from rag_core.evaluation.dataset import folder_name, write_documents
+    from rag_core.evaluation.padding import read_padded_corpus
     from rag_core.ingestion.sync import SyncOptions
     from rag_core.storage.catalog import Catalog
     from rag_core.storage.embedded import rag_home
@@ -50,7 +54,7 @@ def ingest_dataset(
     folder = dataset.corpus
     if not folder.is_dir():
         folder = rag_home() / "evaluation" / folder_name(collection)
-        write_documents(read_corpus(dataset.corpus), folder)
+        write_documents(read_padded_corpus(dataset), folder)
     job = build_sync(settings, postgres, [str(folder)], collection, SyncOptions(confirmed=True))
     with postgres.connect() as connection:
         uris = [source.uri for source in Catalog(connection, settings.tenant).sources(collection)]
@@ -67,7 +71,7 @@ def judge_traces(
 ) -> "list[JudgedQuestion]":
     """Judges every question, in the order of the dataset."""
     from jobs.stored_dataset import locate_answers, read_stored_dataset
-    from rag_core.evaluation.stages import judge_question, with_chunk_measures
+    from rag_core.evaluation.stages import fill_variants, judge_question, with_chunk_measures
 
     rankings = [ranking for trace in traces for ranking in (trace.ranking, *(stage.ranking for stage in trace.stages))]
     stored = read_stored_dataset({id for ranking in rankings for id in ranking}, dataset, collection, postgres, tenant)
@@ -79,12 +83,14 @@ def judge_traces(
         for question in dataset.questions
     ]
     answers = locate_answers(stored, dataset, postgres, tenant)
-    return [
-        with_chunk_measures(judged, answers[judged.question.id], stored.chunks)
-        if judged.question.id in answers
-        else judged
-        for judged in judged_questions
-    ]
+    return fill_variants(
+        [
+            with_chunk_measures(judged, answers[judged.question.id], stored.chunks)
+            if judged.question.id in answers
+            else judged
+            for judged in judged_questions
+        ]
+    )
 
 
 def measure_answers(dataset: "Dataset", traces: "Sequence[AnswerTrace]") -> "AnswerEvaluation":

@@ -97,6 +97,7 @@ def _build_run(report: Row, questions: Sequence[Row], answers: Sequence[Row]) ->
         },
         answer_measures=tuple(sorted((values.keys() | failed.keys()) - ranking_measures)),
         own_documents=report.get("own_documents", False),
+        conversation=report.get("conversation") or "",
         dataset_hash=report.get("dataset_hash") or "",
         grades_hash=report.get("grades_hash") or "",
         judge=_describe(report.get("judge")),

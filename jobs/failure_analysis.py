@@ -11,6 +11,7 @@ from jobs.retrieval_traces import use_open_store
 from jobs.stored_dataset import StoredDataset, document_id_from_uri, list_graded_uris, list_uris, read_stored_dataset
 from rag_core.config import Settings
 from rag_core.evaluation.answer_measures import MeasuredAnswer
+from rag_core.evaluation.conversation_mode import ConversationMode
 from rag_core.evaluation.dataset import Dataset, read_corpus
 from rag_core.evaluation.gold import find_answer_spans, has_gold_passage
 from rag_core.evaluation.gold_search import GoldSearch
@@ -18,7 +19,7 @@ from rag_core.evaluation.metrics import relevant_ids
 from rag_core.evaluation.outcomes import Outcome, search_outcome
 from rag_core.evaluation.question import Question
 from rag_core.evaluation.spans import Span, align_spans
-from rag_core.evaluation.stages import JudgedQuestion
+from rag_core.evaluation.stages import FINAL, TOP_RANKS, JudgedQuestion
 from rag_core.evaluation.waterfall import Waterfall, build_waterfall
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.postgres import Postgres
@@ -26,13 +27,17 @@ from rag_core.storage.postgres import Postgres
 
 @dataclass(frozen=True, kw_only=True)
 class FailureAnalysis:
-    """What was evaluated. `own_documents`: each question was answered only from the documents graded for it."""
+    """What was evaluated. `own_documents`: each question was answered only from the documents graded for it.
+
+    `mode` says how questions with a history were searched.
+    """
 
     dataset: Dataset
     settings: Settings
     collection: str
     postgres: Postgres
     own_documents: bool = False
+    mode: ConversationMode = ConversationMode.fused
 
     def run(
         self,
@@ -72,15 +77,26 @@ class FailureAnalysis:
         targets = {}
         for outcome in failed:
             question = outcome.question
-            document = _choose_document(question, judged_by_question.get(question.id), stored, uris)
+            judged_question = judged_by_question.get(question.id)
+            document = _choose_document(question, judged_question, stored, uris)
             if document:
+                rank = self._find_rank(document, judged_question)
+                searched = outcome.answer.trace.searched if outcome.answer and rank is None else ""
                 targets[question.id] = Target(
                     uri=uris[document],
                     words=self._find_stored_words(question, document, stored),
-                    searched=(outcome.answer and outcome.answer.trace.searched) or question.text,
+                    searched=searched or question.text,
                     uris=own_uris.get(question.id, ()),
+                    rank=rank,
                 )
         return targets
+
+    def _find_rank(self, document: str, judged: JudgedQuestion | None) -> int | None:
+        """The rank among the first hits if the search used the history of the question, else None."""
+        if judged is None or not judged.question.history or self.mode == ConversationMode.raw:
+            return None
+        hits = judged.later_stages[FINAL][:TOP_RANKS]
+        return hits.index(document) + 1 if document in hits else 0
 
     def _answer_outcome(self, answer: MeasuredAnswer) -> Outcome:
         question, id_from_uri = answer.question, partial(document_id_from_uri, self.dataset)

@@ -12,9 +12,11 @@ from jobs.retrieval_traces import use_open_store
 from rag_core.config import ExtractiveGenerator, Settings
 from rag_core.errors import RagError, describe_error
 from rag_core.evaluation.answer_traces import AnswerTrace, trace_reply
+from rag_core.evaluation.conversation_mode import ConversationMode
 from rag_core.evaluation.question import Question
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.storage.postgres import Postgres
+from rag_core.types import Reply
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +24,14 @@ class AnswerTask:
     """The pipeline that answers, and its collection.
 
     `uris` holds, by question, the only documents that it searches; a question without any searches all. Each process
-    answers `callers` questions concurrently.
+    answers `callers` questions concurrently. `mode` says how a question with a history is asked.
     """
 
     settings: Settings
     collection: str
     uris: Mapping[str, Sequence[str]] = field(default_factory=dict)
     callers: int = 1
+    mode: ConversationMode = ConversationMode.fused
 
     @classmethod
     def build(
@@ -38,9 +41,10 @@ class AnswerTask:
         collection: str,
         uris: Mapping[str, Sequence[str]],
         callers: int,
+        mode: ConversationMode = ConversationMode.fused,
     ) -> Self:
         open_settings = use_open_store(settings, postgres)
-        return cls(settings=open_settings, collection=collection, uris=uris, callers=callers)
+        return cls(settings=open_settings, collection=collection, uris=uris, callers=callers, mode=mode)
 
     def load(self, knowledge: KnowledgeBase) -> None:
         knowledge.load(answering=True)
@@ -48,11 +52,24 @@ class AnswerTask:
     def run(self, knowledge: KnowledgeBase, question: Question) -> AnswerTrace:
         started, filters = time.perf_counter(), filter_documents(self.uris.get(question.id, ()))
         try:
-            reply = knowledge.ask(question.text, self.collection, filters, history=question.history)
+            reply = self._ask(knowledge, question, filters)
         except RagError as error:
             seconds = time.perf_counter() - started
             return AnswerTrace(question=question.id, seconds=seconds, error=describe_error(error))
         return trace_reply(question.id, reply)
+
+    def _ask(self, knowledge: KnowledgeBase, question: Question, filters: dict[str, Any] | None) -> Reply:
+        """Asks a rewrite without the history, and without the question that it stands for."""
+        match self.mode:
+            case ConversationMode.raw:
+                text = question.text
+            case ConversationMode.rewritten:
+                text = knowledge.rewrite(question.text, question.history, self.collection)
+            case ConversationMode.gold:
+                text = question.rewrite or question.text
+            case ConversationMode.fused:
+                return knowledge.ask(question.text, self.collection, filters, history=question.history)
+        return knowledge.ask(text, self.collection, filters)
 
 
 def filter_documents(uris: Sequence[str]) -> dict[str, Any] | None:

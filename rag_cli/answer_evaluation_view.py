@@ -28,6 +28,9 @@ def print_answers(evaluation: "AnswerEvaluation") -> None:
     console.print(table)
     for side, kinds in evaluation.replies.items():
         console.print(f"{side}: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}")
+    if area := evaluation.abstention_auroc:
+        interval = f"{area.mean:.3f} ({area.low:.3f}-{area.high:.3f})"
+        console.print(f"AUROC of the confidence, answerable over unanswerable questions: {interval}")
     failures = [(answer.question.id, *failure) for answer in evaluation.answers for failure in answer.failures.items()]
     for question, name, reason in failures[:MAX_SHOWN_FAILURES]:
         console.print(f"not measured: {name} of question {question}  {reason}", markup=False, soft_wrap=True)

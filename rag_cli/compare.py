@@ -44,10 +44,19 @@ def compare(
     check_coverage([run for pair in pairs for run in (pair.base, pair.candidate)], measures)
     rows = compare_runs(pairs, measures)
     advice = recommend(rows)
+    conversations = {
+        pair.candidate.name: {"A": pair.base.conversation, "B": pair.candidate.conversation}
+        for pair in pairs
+        if pair.base.conversation != pair.candidate.conversation
+    }
     if options.json:
-        print_json({"measures": [asdict(row) for row in rows], "recommendation": advice})
+        values = {"measures": [asdict(row) for row in rows], "recommendation": advice, "conversations": conversations}
+        print_json(values)
         return
     print_rows([_format_row(row) for row in rows], _format_row(rows[0]), options, "")
+    for name, modes in conversations.items():
+        searched = " and ".join(f"{run} {mode or 'unknown'}" for run, mode in modes.items())
+        stdout_console().print(f"{name}: conversations were searched in different ways: {searched}", markup=False)
     stdout_console().print(f"\n{advice}", markup=False)
 
 

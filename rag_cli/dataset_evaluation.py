@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from rag_core.config import Settings
     from rag_core.evaluation.answer_measures import MeasuredAnswer
     from rag_core.evaluation.answer_report import AnswerEvaluation
+    from rag_core.evaluation.conversation_groups import GroupComparison
+    from rag_core.evaluation.conversation_mode import ConversationMode
     from rag_core.evaluation.dataset import Dataset, Run
     from rag_core.evaluation.finished_run import FinishedRun
     from rag_core.evaluation.report import Evaluation
@@ -55,6 +57,8 @@ class Choices:
     retriever: Path | None
     runner: RunnerName
     callers: int
+    padding: list[Path]
+    modes: "Sequence[ConversationMode]"
     answers: bool
     own_documents: bool
     ragas: "ModelEndpoint | None"
@@ -71,12 +75,16 @@ class ModelEndpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetResults:
-    """The results for one dataset. `answers` is None if no answers were measured."""
+    """The results for one dataset. `answers` is None if no answers were measured.
+
+    `comparisons` are with the other ways of searching conversations that were measured before.
+    """
 
     description: Mapping[str, Any]
     evaluation: "Evaluation"
     answers: "AnswerEvaluation | None"
     waterfall: "Waterfall"
+    comparisons: "Sequence[GroupComparison]" = ()
 
     @cached_property
     def report(self) -> dict[str, Any]:
@@ -87,7 +95,9 @@ class DatasetResults:
         evaluation = self.answers
         answers = {"coverage": evaluation.coverage, "answers": answers_to_json(evaluation)} if evaluation else {}
         waterfall = waterfall_to_json(self.waterfall)
-        return {**self.description, **to_json(self.evaluation), **answers, "waterfall": waterfall}
+        comparisons = [asdict(comparison) for comparison in self.comparisons]
+        over = {"conversation_comparisons": comparisons} if comparisons else {}
+        return {**self.description, **to_json(self.evaluation), **over, **answers, "waterfall": waterfall}
 
     @property
     def run(self) -> "FinishedRun":
@@ -102,7 +112,10 @@ class DatasetResults:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetRun:
-    """A dataset with the pipeline and the collection to measure. Files are written to `out`, if it is given."""
+    """A dataset with the pipeline and the collection to measure. Files are written to `out`, if it is given.
+
+    `mode` says how a question with a history is searched.
+    """
 
     dataset: "Dataset"
     settings: "Settings"
@@ -110,6 +123,7 @@ class DatasetRun:
     postgres: "Postgres"
     choices: Choices
     console: Console
+    mode: "ConversationMode"
     out: Path | None
 
     def ingest(self) -> "SyncReport":
@@ -123,7 +137,7 @@ class DatasetRun:
         from jobs.retrieval_traces import TraceTask
 
         choices, questions = self.choices, self.dataset.questions
-        task = TraceTask.build(self.settings, self.postgres, self.collection, choices.k, choices.callers)
+        task = TraceTask.build(self.settings, self.postgres, self.collection, choices.k, choices.callers, self.mode)
         traces = run_questions(task, questions, choices.runner)
         return _require_answers(collect_outcomes(traces, len(questions), self.console, "searching"))
 
@@ -137,8 +151,8 @@ class DatasetRun:
         choices, dataset, settings = self.choices, self.dataset, self.settings
         arguments = (dataset, self.collection, self.postgres, settings.tenant)
         uris = list_graded_uris(*arguments) if choices.own_documents else {}
-        task = AnswerTask.build(settings, self.postgres, self.collection, uris, choices.callers)
-        journal = build_answer_journal(self.out, dataset, settings, own_documents=choices.own_documents)
+        task = AnswerTask.build(settings, self.postgres, self.collection, uris, choices.callers, self.mode)
+        journal = build_answer_journal(self.out, dataset, settings, own_documents=choices.own_documents, mode=self.mode)
         replies = answer_questions(task, dataset.asked, choices.runner, journal)
         traces = collect_outcomes(replies, len(dataset.asked), self.console, "answering", count_work)
         answers: Sequence[MeasuredAnswer] = measure_answers(dataset, _require_answers(traces)).answers
@@ -171,6 +185,7 @@ class DatasetRun:
             collection=self.collection,
             postgres=self.postgres,
             own_documents=self.choices.own_documents,
+            mode=self.mode,
         )
         with self.console.status("analyzing failures"):
             return analysis.run(judged, answers.answers if answers else (), self.choices.runner, self.choices.callers)
@@ -180,6 +195,7 @@ class DatasetRun:
         from jobs.provenance import describe_program
         from jobs.question_answers import describe_judge
         from rag_core.evaluation.fingerprints import hash_dataset, hash_grades
+        from rag_core.evaluation.padding import padding_name
 
         return {
             "dataset": self.dataset.name,
@@ -187,6 +203,8 @@ class DatasetRun:
             "split": self.choices.split,
             "tenant": self.settings.tenant,
             "collection": self.collection,
+            "padding": [padding_name(corpus) for corpus in self.dataset.padding],
+            "conversation": self.mode.value if self.dataset.has_history else None,
             "profile": self.settings.profile,
             "pipeline_version": self.settings.pipeline_version,
             "dataset_hash": hash_dataset(self.dataset),
@@ -220,47 +238,84 @@ class DatasetRun:
         write_report(folder, base="", gate=Gate())
 
 
-def evaluate_dataset(folder: Path, choices: Choices, options: GlobalOptions, out: Path | None) -> DatasetResults:
-    """Ingests the corpus, asks the questions, measures the outcomes, and writes the files to `out`."""
+def evaluate_dataset(
+    folder: Path, choices: Choices, options: GlobalOptions, outs: "Mapping[ConversationMode, Path | None]"
+) -> list[DatasetResults]:
+    """Ingests the corpus, and measures each way of searching conversations; its files are written to its `outs`."""
     from jobs.evaluation_files import make_folder
     from rag_core.evaluation.dataset import read_dataset
-    from rag_core.evaluation.report import build_evaluation
+    from rag_core.evaluation.padding import pad_dataset
 
     started = time.perf_counter()
-    dataset = read_dataset(folder, choices.split).limit_questions(choices.limit)
+    dataset = pad_dataset(read_dataset(folder, choices.split), choices.padding).limit_questions(choices.limit)
+    check_modes(dataset, choices.modes)
     other_run, run_notices = _read_other_run(choices.against, dataset, choices.split)
-    if out:
+    for out in filter(None, outs.values()):
         make_folder(out)
     settings, notices = _apply_retriever(options.settings, choices.retriever)
+    results: list[DatasetResults] = []
     with stderr_console(options.quiet) as console:
-        run = _build_run(dataset, settings, choices, console, out)
-        report = run.ingest()
-        asked_at = time.perf_counter()
-        traces = run.search()
-        rate = len(traces) / (time.perf_counter() - asked_at)
-        answers = run.answer() if choices.answers else None
-        judged = judge_traces(dataset, run.collection, traces, run.postgres, settings.tenant)
-        waterfall = run.analyze_failures(judged, answers)
-    description = {
-        **run.describe(),
-        "notices": [*notices, *_ingest_notices(report), *run_notices, *_missing_notices(dataset)],
-        "ingest_seconds": report.seconds,
-        "questions_per_second": round(rate, 3),
-        "seconds": round(time.perf_counter() - started, 3),
-    }
+        runs = [_build_run(dataset, settings, choices, console, mode, outs[mode]) for mode in choices.modes]
+        report = runs[0].ingest()
+        notices = [*notices, *_ingest_notices(report), *run_notices, *_missing_notices(dataset)]
+        for run in runs:
+            description = {"notices": notices, "ingest_seconds": report.seconds}
+            results.append(_measure(run, description, other_run, results, started))
+            started = time.perf_counter()
+    return results
+
+
+def check_modes(dataset: "Dataset", modes: "Sequence[ConversationMode]") -> None:
+    """Raises UsageError if the dataset lacks what a mode searches."""
+    from rag_core.evaluation.conversation_mode import ConversationMode
+
+    if len(modes) > 1 and not dataset.has_history:
+        raise UsageError(f"several ways of --conversation require questions with a history, {dataset.name} has none")
+    if ConversationMode.gold in modes and not any(question.rewrite for question in dataset.asked):
+        raise UsageError(f"--conversation gold requires rewrites.jsonl, {dataset.name} has none")
+
+
+def _measure(
+    run: DatasetRun,
+    description: Mapping[str, Any],
+    other_run: "Run | None",
+    earlier: Sequence[DatasetResults],
+    started: float,
+) -> DatasetResults:
+    """Asks the questions, measures the outcomes, and writes the files."""
+    from rag_core.evaluation.conversation_groups import compare_groups
+    from rag_core.evaluation.report import build_evaluation
+
+    asked_at = time.perf_counter()
+    traces = run.search()
+    rate = len(traces) / (time.perf_counter() - asked_at)
+    answers = run.answer() if run.choices.answers else None
+    judged = judge_traces(run.dataset, run.collection, traces, run.postgres, run.settings.tenant)
+    waterfall = run.analyze_failures(judged, answers)
+    seconds = round(time.perf_counter() - started, 3)
     results = DatasetResults(
-        description=description,
+        description={**run.describe(), **description, "questions_per_second": round(rate, 3), "seconds": seconds},
         evaluation=build_evaluation(judged, other_run),
         answers=answers,
         waterfall=waterfall,
+        comparisons=[
+            row
+            for other in earlier
+            for row in compare_groups(other.description["conversation"], other.evaluation.questions, judged)
+        ],
     )
-    if out:
-        run.write(out, results)
+    if run.out:
+        run.write(run.out, results)
     return results
 
 
 def _build_run(
-    dataset: "Dataset", settings: "Settings", choices: Choices, console: Console, out: Path | None
+    dataset: "Dataset",
+    settings: "Settings",
+    choices: Choices,
+    console: Console,
+    mode: "ConversationMode",
+    out: Path | None,
 ) -> DatasetRun:
     """Opens the store, and chooses the collection."""
     from rag_core.storage.postgres import Postgres
@@ -272,6 +327,7 @@ def _build_run(
         postgres=Postgres.open(settings.store.url),
         choices=choices,
         console=console,
+        mode=mode,
         out=out,
     )
 

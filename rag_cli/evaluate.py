@@ -10,6 +10,7 @@ from rich.table import Table
 from jobs.ingest import RunnerName
 from rag_cli.answer_evaluation_view import print_answers, print_means
 from rag_cli.claim_evaluation import INVALID_EXIT_CODE, evaluate_claims
+from rag_cli.conversation_view import build_group_table, print_comparisons
 from rag_cli.dataset_evaluation import Choices, DatasetResults, ModelEndpoint, evaluate_dataset
 from rag_cli.ingest import RunnerOption
 from rag_cli.script_evaluation import ScriptChoices, evaluate_scripts
@@ -21,6 +22,7 @@ from rag_core.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from rag_core.evaluation.comparison import Comparison
+    from rag_core.evaluation.conversation_mode import ConversationMode
     from rag_core.evaluation.report import Evaluation
     from rag_core.evaluation.significance import Estimate
 
@@ -89,6 +91,23 @@ def evaluate(
             help="The collection for the corpus; by default one for this dataset and profile.", show_default=False
         ),
     ] = None,
+    pad: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Also search the documents of this dataset, so that the relevant ones are harder to find; repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    conversation: Annotated[
+        str,
+        typer.Option(
+            metavar="MODES",
+            help="The ways to search questions that have a history, separated by commas: `raw`, the question alone; "
+            "`rewritten`, in words that need no history; `fused`, as users are served; `gold`, with the dataset's own "
+            "rewrites. Several are compared with each other.",
+        ),
+    ] = "fused",
     against: Annotated[
         Path | None, typer.Option(metavar="RUN", help="A TREC run to compare with.", show_default=False)
     ] = None,
@@ -127,15 +146,16 @@ def evaluate(
     names = _read_names(datasets)
     if any(map(has_claims, datasets)):
         rule = "claims measure only the judge: options about retrieval and answers do not apply"
-        _reject_options(rule, answers, own_documents, ragas, judge, collection, against, retriever)
+        _reject_options(rule, answers, own_documents, ragas, judge, collection, against, retriever, pad)
         evaluate_claims(datasets, limit, callers, options, out)
         return
     if any(map(has_scripts, datasets)):
         rule = "scripted conversations measure answers: options about retrieval and judges do not apply"
-        _reject_options(rule, answers, own_documents, ragas, judge, against, retriever)
+        _reject_options(rule, answers, own_documents, ragas, judge, against, retriever, pad)
         script_choices = ScriptChoices(limit=limit, split=split, collection=collection, runner=runner, callers=callers)
         evaluate_scripts(datasets, script_choices, options, out)
         return
+    modes = _read_modes(conversation)
     ragas_endpoint = _read_endpoint("--ragas", ragas, ragas_model)
     judge_endpoint = _read_endpoint("--judge", judge, judge_model)
     if ragas_endpoint:
@@ -149,17 +169,21 @@ def evaluate(
         retriever=retriever,
         runner=runner,
         callers=callers,
+        padding=pad or [],
+        modes=modes,
         answers=answers or own_documents or bool(ragas_endpoint or judge_endpoint),
         own_documents=own_documents,
         ragas=ragas_endpoint,
         judge=judge_endpoint,
     )
-    results = []
+    results: list[DatasetResults] = []
     for folder, name in zip(datasets, names, strict=True):
-        target = out / name if out and len(datasets) > 1 else out
-        results.append(evaluate_dataset(folder, choices, options, target))
+        outs = _choose_folders(out, modes, name if len(names) > 1 else "")
+        measured = evaluate_dataset(folder, choices, options, outs)
         if not options.json:
-            _print_results(results[-1])
+            for result in measured:
+                _print_results(result)
+        results += measured
     _print_all(results, options)
     if any(result.answers and not result.answers.is_valid for result in results):
         raise typer.Exit(INVALID_EXIT_CODE)
@@ -179,6 +203,20 @@ def _reject_options(rule: str, *values: object) -> None:
     """Raises UsageError with the rule if an option has a value."""
     if any(values):
         raise UsageError(rule)
+def _read_modes(text: str) -> "list[ConversationMode]":
+    from rag_core.evaluation.conversation_mode import ConversationMode
+
+    names = [name.strip() for name in text.split(",")]
+    if unknown := sorted(set(names) - {*ConversationMode}):
+        raise UsageError(f"--conversation must be any of {', '.join(ConversationMode)}, got {', '.join(unknown)!r}")
+    return [ConversationMode(name) for name in dict.fromkeys(names)]
+
+
+def _choose_folders(
+    out: Path | None, modes: "Sequence[ConversationMode]", name: str
+) -> "dict[ConversationMode, Path | None]":
+    """The folder of each mode, without a subfolder for a single mode, and for an empty name."""
+    return {mode: out and out.joinpath(*([mode] if len(modes) > 1 else []), name) for mode in modes}
 
 
 def _read_endpoint(option: str, url: str | None, model: str) -> ModelEndpoint | None:
@@ -211,8 +249,11 @@ def _print_all(results: "Sequence[DatasetResults]", options: GlobalOptions) -> N
     from rag_core.evaluation.mean_report import average_reports
 
     reports = [result.report for result in results]
-    if len(reports) > 1:
-        reports.append(average_reports(reports))
+    by_mode: dict[str, list[dict[str, Any]]] = {}
+    for report in reports:
+        by_mode.setdefault(report["conversation"] or "", []).append(report)
+    if len({report["dataset"] for report in reports}) > 1:
+        reports += [average_reports(group) for group in by_mode.values()]
     if options.json:
         print_json(reports[0] if len(reports) == 1 else reports)
     elif len(reports) > 1:
@@ -223,6 +264,7 @@ def _print_results(results: DatasetResults) -> None:
     _print_evaluation(results.evaluation, results.description)
     if results.answers:
         print_answers(results.answers)
+    print_comparisons(results.comparisons, results.description["conversation"])
     print_waterfall(results.waterfall)
     print_worst(results.run)
 
@@ -244,6 +286,8 @@ def _print_evaluation(evaluation: "Evaluation", description: Mapping[str, Any]) 
     console.print(f"of {total} relevant documents, {top} are in the first 10; lost at: {losses or 'no stage'}")
     if evaluation.questions_with_spans:
         console.print(_chunk_table(evaluation))
+    if evaluation.groups:
+        console.print(build_group_table(evaluation.groups))
     if evaluation.comparison:
         console.print(f"compared with the run: {_format_comparison(evaluation.comparison)}")
     for judged in evaluation.failed[:MAX_SHOWN_FAILURES]:
@@ -266,7 +310,11 @@ def _format_hits(evaluation: "Evaluation", description: Mapping[str, Any]) -> st
 
 def _stage_table(evaluation: "Evaluation", description: Mapping[str, Any]) -> Table:
     count, k = len(evaluation.questions), description["k"]
-    title = f"{description['dataset']} with {description['profile']}: {count} questions, {k} chunks"
+    padding = f", padded with {', '.join(description['padding'])}" if description["padding"] else ""
+    conversation = f", {description['conversation']}" if description["conversation"] else ""
+    title = (
+        f"{description['dataset']} with {description['profile']}{conversation}: {count} questions, {k} chunks{padding}"
+    )
     table = _measure_table(title, (*SHOWN_MEASURES, "p50 ms", "p95 ms", "errors"))
     for stage in evaluation.stages:
         names, latency = SHOWN_MEASURES.values(), stage.latency

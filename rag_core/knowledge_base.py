@@ -25,6 +25,7 @@ from rag_core.ingestion.report import SyncReport
 from rag_core.ingestion.sources.given import GivenSource
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, SyncOptions
 from rag_core.protocols import Retriever
+from rag_core.retrieval.query.understood import ConversationRetriever
 from rag_core.retrieval.tracing import trace
 from rag_core.retrieval.variants import with_variants
 from rag_core.retrieval.why import Facts
@@ -46,6 +47,7 @@ from rag_core.types import (
     Query,
     Reply,
     StageReport,
+    Variant,
     document_id,
 )
 from rag_core.wiring.ingestion import build_given_source, build_given_sync, build_inline_runner, build_sync
@@ -173,11 +175,21 @@ class KnowledgeBase:
         collection: str = DEFAULT_COLLECTION,
         filters: Mapping[str, Any] | None = None,
         history: Sequence[Message] = (),
+        variants: Sequence[Variant] = (),
     ) -> tuple[list[Hit], list[StageReport]]:
-        """Returns the hits of `search` and a report of each stage. `history` holds earlier messages, oldest first."""
+        """Returns the hits of `search` and a report of each stage.
+
+        `history` holds earlier messages, oldest first. `variants` are searched instead of the question if there is no
+        history.
+        """
         query, skipped = self._query(question, collection, filters), self._settings.skipped.questions
-        query = replace(query, history=tuple(history))
+        query = replace(query, history=tuple(history), variants=tuple(variants))
         return self._portal.call(_retrieve_with_stages, self._conversation_retriever, query, k, skipped)
+
+    def rewrite(self, question: str, history: Sequence[Message], collection: str = DEFAULT_COLLECTION) -> str:
+        """The question in words that need no history; the question itself if it could not be interpreted."""
+        query = replace(self._query(question, collection, None), history=tuple(history))
+        return self._portal.call(self._conversation_retriever.rewrite, query).text
 
     def ask(
         self,
@@ -295,7 +307,7 @@ class KnowledgeBase:
         return build_retriever(self._settings, self._corpus, self._remote, patient=True)
 
     @cached_property
-    def _conversation_retriever(self) -> Retriever:
+    def _conversation_retriever(self) -> ConversationRetriever:
         return build_conversation_retriever(self._settings, self._corpus, self._retriever)
 
     @cached_property

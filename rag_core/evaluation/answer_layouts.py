@@ -6,6 +6,10 @@ Besides BEIR's files there can be one of these, with more questions than queries
                          is optional if queries.jsonl has the question, and so is `answerable` if there are answers
     conversations.jsonl  {"_id", "question", "history": [{"role", "content"}], "reference", "answerability"}: MT-RAG
 
+The earlier messages of the user, and the questions in words that need no history, can be in this file:
+
+    rewrites.jsonl       {"_id", "user_turns": ["..."], "rewrite_mixtral": "..."}: MT-RAG. The last turn is the question
+
 These layouts have files of their own instead of BEIR's:
 
     documents.jsonl      as corpus.jsonl, with
@@ -23,7 +27,7 @@ from rag_core.evaluation.dataset_lines import Row, list_field, read_unique_rows,
 from rag_core.evaluation.question import CorpusDocument, Question
 from rag_core.types import Message
 
-ANSWERS, CONVERSATIONS = "answers.jsonl", "conversations.jsonl"
+ANSWERS, CONVERSATIONS, REWRITES = "answers.jsonl", "conversations.jsonl", "rewrites.jsonl"
 SPAN_DOCUMENTS, SPAN_QUESTIONS = "documents.jsonl", "questions.jsonl"
 CLAPNQ_ITEMS = "items.jsonl"
 
@@ -32,7 +36,7 @@ ANSWERABILITY = {"ANSWERABLE": True, "PARTIAL": None, "UNANSWERABLE": False, "UN
 
 
 def read_answers(folder: Path, questions: Mapping[str, Question]) -> list[Question]:
-    """The questions with what answers.jsonl or conversations.jsonl say about them, and the questions only these have.
+    """The questions with what the files besides BEIR's say about them, and the questions that only these files have.
 
     Raises DatasetError if one of these has no text.
     """
@@ -46,6 +50,14 @@ def read_answers(folder: Path, questions: Mapping[str, Question]) -> list[Questi
             if not known.text:
                 raise DatasetError(f"{location}: 'question' is required, because no query has the id {known.id!r}")
             merged[known.id] = known
+    path = folder / REWRITES
+    for location, row in read_unique_rows(path) if path.is_file() else ():
+        known = parse_rewrite(location, row)
+        if known.id not in merged:
+            raise DatasetError(f"{location}: no question has the id {known.id!r}")
+        question = merged[known.id]
+        history = question.history or known.history
+        merged[known.id] = replace(question, history=history, rewrite=known.rewrite)
     return list(merged.values())
 
 
@@ -72,6 +84,19 @@ def parse_conversation(location: str, row: Row) -> Question:
         references=(reference,) if reference else (),
         answerable=ANSWERABILITY[label],
         history=tuple(_parse_message(location, message) for message in list_field(location, row, "history", dict)),
+    )
+
+
+def parse_rewrite(location: str, row: Row) -> Question:
+    turns = list_field(location, row, "user_turns", str)
+    if not turns:
+        raise DatasetError(f"{location}: 'user_turns' must have at least one turn")
+    return Question(
+        id=string_field(location, row, "_id"),
+        text=turns[-1].strip(),
+        grades={},
+        history=tuple(Message(role="user", text=turn.strip()) for turn in turns[:-1]),
+        rewrite=string_field(location, row, "rewrite_mixtral").strip(),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rag_core.evaluation.answer_measures import MeasuredAnswer
+from rag_core.evaluation.answers import auroc_estimate
 from rag_core.evaluation.metrics import unique_ids
 from rag_core.evaluation.significance import Estimate, estimates
 from rag_core.types import Finish
@@ -37,11 +38,16 @@ class MeasureSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerEvaluation:
-    """`replies` counts replies by kind, by whether the corpus answers the question."""
+    """`replies` counts replies by kind, by whether the corpus answers the question.
+
+    `abstention_auroc` is the probability that a question which the corpus answers has a higher confidence than one
+    which it does not answer; None without questions of both kinds.
+    """
 
     answers: Sequence[MeasuredAnswer]
     measures: Mapping[str, MeasureSummary]
     replies: Mapping[str, Mapping[str, int]]
+    abstention_auroc: Estimate | None = None
 
     @property
     def coverage(self) -> float:
@@ -59,6 +65,7 @@ def evaluate_answers(answers: Sequence[MeasuredAnswer]) -> AnswerEvaluation:
         answers=answers,
         measures={name: _summarize(name, answers) for name in names},
         replies=_count_replies(answers),
+        abstention_auroc=_estimate_auroc(answers),
     )
 
 
@@ -76,6 +83,7 @@ def answers_to_json(evaluation: AnswerEvaluation) -> dict[str, Any]:
             for name, summary in evaluation.measures.items()
         },
         "replies": evaluation.replies,
+        "abstention_auroc": asdict(evaluation.abstention_auroc) if evaluation.abstention_auroc else None,
         "failures": [
             {"question": answer.question.id, "measure": name, "reason": reason}
             for answer in evaluation.answers
@@ -89,6 +97,15 @@ def _summarize(name: str, answers: Sequence[MeasuredAnswer]) -> MeasureSummary:
     failed = sum(name in answer.failures for answer in answers)
     estimate = estimates(np.array([values], np.float64).T)[0] if values else None
     return MeasureSummary(estimate=estimate, count=len(values), applicable=len(values) + failed)
+
+
+def _estimate_auroc(answers: Sequence[MeasuredAnswer]) -> Estimate | None:
+    """A reply without a confidence counts as 0. Questions that failed are left out."""
+    confidences: dict[bool, list[float]] = {True: [], False: []}
+    for answer in answers:
+        if answer.question.answerable is not None and not answer.trace.error:
+            confidences[answer.question.answerable].append(answer.trace.confidence or 0.0)
+    return auroc_estimate(confidences[True], confidences[False]) if all(confidences.values()) else None
 
 
 def _count_replies(answers: Sequence[MeasuredAnswer]) -> dict[str, dict[str, int]]:

@@ -52,6 +52,7 @@ Run: TypeAlias = Mapping[str, Scores]
 """Scores by document, by question."""
 
 DOCUMENT_FOLDERS = ("documents", "html")
+CORPUS_FILES = ("corpus.jsonl", SPAN_DOCUMENTS, CLAPNQ_ITEMS)
 MAX_NAME_LENGTH = 255
 UNTITLED = "-"
 """A title without words."""
@@ -66,7 +67,8 @@ class Dataset:
 
     `corpus` is the path of the file with the documents, or of a folder of files. `asked` are the questions whose
     answers can be measured: all but those without a relevant document of which nothing else is known, either.
-    `missing` are the graded documents that the corpus does not contain; no question has grades for them.
+    `missing` are the graded documents that the corpus does not contain; no question has grades for them. `padding` are
+    the corpora of other datasets that are searched, too.
     """
 
     name: str
@@ -74,6 +76,11 @@ class Dataset:
     questions: tuple[Question, ...]
     asked: tuple[Question, ...] = ()
     missing: tuple[str, ...] = ()
+    padding: tuple[Path, ...] = ()
+
+    @property
+    def has_history(self) -> bool:
+        return any(question.history for question in (*self.questions, *self.asked))
 
     def limit_questions(self, limit: int | None) -> "Dataset":
         """A copy with the first `limit` questions of each kind; with all of them if it is None."""
@@ -321,7 +328,7 @@ def _check_spans(spans: Iterable[Span], corpus: Path) -> None:
 
 def find_corpus(folder: Path) -> Path:
     """The dataset's files before its corpus.jsonl: files also go through the parsers."""
-    for name in (*DOCUMENT_FOLDERS, "corpus.jsonl", SPAN_DOCUMENTS, CLAPNQ_ITEMS):
+    for name in (*DOCUMENT_FOLDERS, *CORPUS_FILES):
         if (path := folder / name).exists():
             return path
     raise DatasetError(f"{folder} has no corpus.jsonl, and none of the folders {', '.join(DOCUMENT_FOLDERS)}")

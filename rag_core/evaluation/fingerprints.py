@@ -11,13 +11,14 @@ from rag_core.evaluation.question import Question
 
 
 def hash_dataset(dataset: Dataset) -> str:
-    """The SHA-256 of the corpus, the questions and their grades, in hexadecimal digits.
+    """The SHA-256 of the corpus, its padding, the questions and their grades, in hexadecimal digits.
 
     The order of documents and questions does not matter.
     """
     corpus = hash_corpus(dataset.corpus)
     questions = {question.id: _describe_question(question) for question in (*dataset.questions, *dataset.asked)}
-    return _hash_values([corpus, hash_grades(dataset), *(questions[id] for id in sorted(questions))])
+    padding = map(hash_corpus, dataset.padding)
+    return _hash_values([corpus, *padding, hash_grades(dataset), *(questions[id] for id in sorted(questions))])
 
 
 def hash_grades(dataset: Dataset) -> str:
@@ -35,7 +36,8 @@ def hash_corpus(corpus: Path) -> str:
 def _describe_question(question: Question) -> list[Any]:
     spans = sorted([span.document, span.start, span.end] for span in question.spans)
     history = [[message.role, message.text] for message in question.history]
-    return [question.id, question.text, spans, question.references, question.answerable, history]
+    rewrite = [question.rewrite] if question.rewrite else []
+    return [question.id, question.text, spans, question.references, question.answerable, history, *rewrite]
 
 
 def _hash_values(values: Iterable[Any]) -> str:

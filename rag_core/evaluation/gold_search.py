@@ -1,7 +1,7 @@
 """The way of a relevant document through a repeated search, as `rag why` explains it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from rag_core.retrieval.why import Facts, Verdict, verdict
@@ -42,3 +42,15 @@ def describe_search(question: str, facts: Facts, raw: Facts | None = None) -> Go
         part=part,
         raw_rank=raw.hit.rank if raw else 0,
     )
+
+
+def describe_conversation_search(question: str, facts: Facts, rank: int) -> GoldSearch:
+    """`facts` are those of the search for the question alone, and `rank` is that in the search with its history."""
+    search = describe_search(question, facts, facts)
+    if rank:
+        loss = Verdict(step="found", reason=f"it is hit {rank} of the {facts.k} requested")
+        return replace(search, loss=loss, ranks={**search.ranks, HITS: rank}, raw_rank=0)
+    if facts.hit.rank:
+        loss = Verdict(step="variants", reason="the history's variants rank other chunks higher")
+        return replace(search, loss=loss, ranks={**search.ranks, HITS: 0})
+    return search

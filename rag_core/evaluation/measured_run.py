@@ -17,8 +17,8 @@ class MeasuredRun:
     `values` holds by measure the values of the questions; `failed` the questions that could not be measured. A question
     whose search failed is in both: its rankings count as 0. `seconds` holds the times of questions, for `search` and
     for `answer`. The names of `answer_measures` are those that a judge or a reference decides. `own_documents`: each
-    question was answered from its own documents only. The hashes, `judge` and `machine` are empty if the run does not
-    record them.
+    question was answered from its own documents only. `conversation` says how questions with a history were searched.
+    It is empty without such questions. The hashes, `judge` and `machine` are empty if the run does not record them.
     """
 
     dataset: str
@@ -31,6 +31,7 @@ class MeasuredRun:
     seconds: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     answer_measures: tuple[str, ...] = ()
     own_documents: bool = False
+    conversation: str = ""
     dataset_hash: str = ""
     grades_hash: str = ""
     judge: str = ""

@@ -13,6 +13,7 @@ class Question:
 
     `references` are right answers, of which the best counts. `answerable` says whether the corpus answers it; None if
     that is unknown, or true only in part. `history` holds the earlier messages of its conversation, oldest first.
+    `rewrite` is the question in words that need no history; empty if the dataset has none.
     """
 
     id: str
@@ -22,6 +23,7 @@ class Question:
     references: tuple[str, ...] = ()
     answerable: bool | None = None
     history: tuple[Message, ...] = ()
+    rewrite: str = ""
 
     @property
     def turn(self) -> int:

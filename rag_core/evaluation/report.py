@@ -1,13 +1,14 @@
 """The results of an evaluation, for machines: plain values under the names of trec_eval's measures."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rag_core.evaluation.comparison import Comparison, compare_values
+from rag_core.evaluation.conversation_groups import QuestionGroup, summarize_groups
 from rag_core.evaluation.dataset import Run, trec_id
 from rag_core.evaluation.metrics import ndcg, rank_ids, unique_ids
 from rag_core.evaluation.question import Question
@@ -36,13 +37,17 @@ class Improvement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """The results over all questions. `comparison` is None without another run to compare with."""
+    """The results over all questions. `comparison` is None without another run to compare with.
+
+    `groups` are those of conversations; empty without any.
+    """
 
     questions: Sequence[JudgedQuestion]
     stages: Sequence[StageSummary]
     losses: Mapping[str, int]
     improvements: Sequence[Improvement]
     comparison: Comparison | None
+    groups: Mapping[str, QuestionGroup] = field(default_factory=dict)
 
     @property
     def failed(self) -> list[JudgedQuestion]:
@@ -75,6 +80,7 @@ def build_evaluation(questions: Sequence[JudgedQuestion], other: Run | None = No
         losses=count_losses(questions),
         improvements=improvements(questions),
         comparison=None if other is None else compare_run(questions, other),
+        groups=summarize_groups(questions),
     )
 
 
@@ -97,7 +103,7 @@ def improvements(questions: Sequence[JudgedQuestion]) -> list[Improvement]:
 
     A question without a ranking of a stage counts as 0.
     """
-    legs = sorted({leg for question in questions for leg in question.legs})
+    legs = sorted({leg for question in questions for leg in question.question_legs})
     if not legs:
         return []
     previous = max(legs, key=lambda leg: float(_stage_values(questions, leg).mean()))
@@ -129,6 +135,7 @@ def to_json(evaluation: Evaluation) -> dict[str, Any]:
         "improvements": [asdict(improvement) for improvement in evaluation.improvements],
         "lost": {place or "found": count for place, count in evaluation.losses.items()},
         "comparison": asdict(evaluation.comparison) if evaluation.comparison else None,
+        "groups": {name: asdict(group) for name, group in evaluation.groups.items()},
         "failures": [{"question": failed.question.id, "reason": failed.trace.error} for failed in evaluation.failed],
     }
 

@@ -2,6 +2,7 @@
 
 A ranking here is of documents, each at the position of its best chunk; for a question with answer spans, its chunks
 are measured too. The legs are the stages with a ranking before the fusion, or the first such stage without a fusion.
+The searches of variants, such as `variant previous`, are legs of the stage `variants`, which fuses them.
 A stage without a ranking is not judged; the hits themselves always are, as `final`. A nested stage is only timed, as
 `dense: embed`.
 """
@@ -19,9 +20,10 @@ from rag_core.evaluation.metrics import Id, ideal_ranking, measures, relevant_id
 from rag_core.evaluation.question import Question
 from rag_core.evaluation.significance import Estimate, estimates
 from rag_core.evaluation.spans import NO_SPANS, AnswerCharacters, Span, span_measures
+from rag_core.retrieval.variants import VARIANT_STAGE
 from rag_core.types import StageReport
 
-FUSE, FETCH = "fuse", "fetch"
+FUSE, FETCH, VARIANTS = "fuse", "fetch", "variants"
 UNION = "union"
 """The chunks of all legs together, in the best order that the grades allow: the limit for fusion and reranking."""
 FINAL = "final"
@@ -61,6 +63,11 @@ class JudgedQuestion:
     answer: AnswerCharacters = NO_SPANS
     chunks: Mapping[str, Sequence[UUID]] = field(default_factory=dict)
     chunk_measures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def question_legs(self) -> list[str]:
+        """The legs of the question itself, without its variants."""
+        return [leg for leg in self.legs if not _is_variant(leg)]
 
     @property
     def rankings(self) -> dict[str, Sequence[str]]:
@@ -131,6 +138,13 @@ def with_chunk_measures(
     return replace(judged, answer=answer, chunks=rankings, chunk_measures=chunk_measures)
 
 
+def fill_variants(questions: Sequence[JudgedQuestion]) -> list[JudgedQuestion]:
+    """Copies in which the stage `variants` passes on what the question found, if it has no variants but others have."""
+    if not any(VARIANTS in question.later_stages for question in questions):
+        return list(questions)
+    return [question if VARIANTS in question.later_stages else _fill_variants(question) for question in questions]
+
+
 def summarize_stages(questions: Sequence[JudgedQuestion]) -> list[StageSummary]:
     """One summary per stage, in the order of the flow, over at least one question.
 
@@ -171,6 +185,21 @@ def trec_run(questions: Sequence[JudgedQuestion], stage: str) -> dict[str, dict[
     }
 
 
+def _fill_variants(judged: JudgedQuestion) -> JudgedQuestion:
+    legs = judged.question_legs
+    source = FUSE if FUSE in judged.later_stages else (legs[0] if len(legs) == 1 else FINAL)
+    first = {stage: ranking for stage, ranking in judged.later_stages.items() if stage == FUSE}
+    return replace(
+        judged,
+        later_stages={**first, VARIANTS: judged.rankings[source], **judged.later_stages},
+        measures={**judged.measures, VARIANTS: judged.measures[source]},
+        chunks={**judged.chunks, VARIANTS: judged.chunks[source]} if judged.chunks else {},
+        chunk_measures={**judged.chunk_measures, VARIANTS: judged.chunk_measures[source]}
+        if judged.chunk_measures
+        else {},
+    )
+
+
 def _find_loss(document: str, judged: JudgedQuestion, stored: frozenset[str]) -> str:
     """The first place that lacks the document; empty if it is among the first TOP_RANKS hits."""
     if document not in stored:
@@ -180,10 +209,22 @@ def _find_loss(document: str, judged: JudgedQuestion, stored: frozenset[str]) ->
     legs_unknown = not judged.legs and any(judged.later_stages.values())
     if not legs_unknown and not any(document in ranking for ranking in judged.legs.values()):
         return LEGS
-    for stage, ranking in judged.later_stages.items():
+    for stage, ranking in _stages_of(document, judged):
         if document not in ranking:
             return stage
     return "" if document in judged.later_stages[FINAL][:TOP_RANKS] else BELOW_TOP
+
+
+def _stages_of(document: str, judged: JudgedQuestion) -> list[tuple[str, Sequence[str]]]:
+    """The later stages that can lose the document; after a variant has found it, the first is the variants' fusion."""
+    stages = list(judged.later_stages.items())
+    names = [stage for stage, _ in stages]
+    is_fused = any(document in judged.legs[leg] for leg in judged.legs if _is_variant(leg))
+    return stages[names.index(VARIANTS) :] if is_fused and VARIANTS in names else stages
+
+
+def _is_variant(stage: str) -> bool:
+    return stage.startswith(f"{VARIANT_STAGE} ")
 
 
 def _join_rankings(
@@ -200,18 +241,23 @@ def _split_flow(trace: Trace) -> tuple[dict[str, list[UUID]], dict[str, list[UUI
     A stage that ran more than once has all that it ranked. A later stage that failed passed on the ranking before it.
     """
     reports = [report for report in trace.stages if not report.parent and report.stage != FETCH]
+    variants = {
+        report.stage: list(report.ranking) for report in reports if _is_variant(report.stage) and report.ranking
+    }
     legs: dict[str, list[UUID]] = {}
     later_stages: dict[str, list[UUID]] = {}
     has_fusion = any(report.stage == FUSE for report in reports)
     for report in reports:
-        is_later = report.stage == FUSE or bool(later_stages) or (bool(legs) and not has_fusion)
+        if _is_variant(report.stage):  # it runs beside the question's own stages, and ends before or after them
+            continue
+        is_later = report.stage in (FUSE, VARIANTS) or bool(later_stages) or (bool(legs) and not has_fusion)
         ranking: Sequence[UUID] = report.ranking
         if report.error and is_later:
             ranking = next(reversed(later_stages.values()), [])
         if ranking:
             rankings = later_stages if is_later and report.stage not in legs else legs
             rankings.setdefault(report.stage, []).extend(ranking)
-    return legs, {**later_stages, FINAL: list(trace.ranking)}
+    return {**legs, **variants}, {**later_stages, FINAL: list(trace.ranking)}
 
 
 def _rank_documents(chunks: Iterable[UUID], documents: Mapping[UUID, str]) -> list[str]:

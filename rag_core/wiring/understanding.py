@@ -13,6 +13,8 @@ def build_understander(settings: Settings) -> Understander:
     return RuleUnderstander(VariantWeights(**conversation.weights.model_dump()))
 
 
-def build_conversation_retriever(settings: Settings, corpus: CorpusReader, retriever: Retriever) -> Retriever:
+def build_conversation_retriever(
+    settings: Settings, corpus: CorpusReader, retriever: Retriever
+) -> ConversationRetriever:
     """A retriever that reads the history of a query, and searches the variants of its question."""
     return ConversationRetriever(build_understander(settings), with_variants(retriever, corpus))
