@@ -15,4 +15,5 @@ def turn_messages(turn: Turn) -> tuple[Message, Message]:
     )
     cited = sorted(answer.citations, key=lambda citation: citation.spans[:1] or ((0, 0),))
     titles = tuple(dict.fromkeys(citation.title for citation in cited if citation.title))
-    return question, Message(role="assistant", text=answer.text, titles=titles, intent=understanding.intent)
+    intent = "clarification" if answer.finish == "clarification" else understanding.intent
+    return question, Message(role="assistant", text=answer.text, titles=titles, intent=intent)

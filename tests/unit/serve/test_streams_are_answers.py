@@ -68,12 +68,15 @@ def folded_answer(frames: Frames) -> dict[str, Any]:
         "grounding": UNCHECKED,
         "degraded": [],
         "degraded_reasons": {},
+        "clarification": None,
     }
     for name, told in frames:
         match name:
             case "run_started":
                 body |= {key: told[key] for key in ("conversation_id", "pipeline_version")}
                 body["standalone_question"] = told["question"]
+            case "clarification":
+                body["clarification"] = told
             case "text_delta":
                 body["answer"] += told["text"]
             case "citation_added":
