@@ -136,7 +136,8 @@ def decode_event(name: str, data: Mapping[str, Any]) -> events.Event | None:
 
 def _decode_start(data: Mapping[str, Any]) -> events.RunStarted:
     started = RunStarted.decode(data)
-    return events.RunStarted(types.Query(text=started.question, collection=started.collection), started.run_id)
+    query = types.Query(text=started.question, collection=started.collection, session_id=started.conversation_id)
+    return events.RunStarted(query, started.run_id)
 
 
 def _decode_sources(data: Mapping[str, Any]) -> events.Sources:

@@ -75,16 +75,14 @@ def folded_answer(frames: Frames) -> dict[str, Any]:
             case "run_started":
                 body |= {key: told[key] for key in ("conversation_id", "pipeline_version")}
                 body["standalone_question"] = told["question"]
-            case "clarification":
-                body["clarification"] = told
             case "text_delta":
                 body["answer"] += told["text"]
             case "citation_added":
                 body["citations"][told["citation"]["id"]] = told["citation"]
             case "text_retracted":
                 body |= {"answer": "", "citations": {}}
-            case "grounding":
-                body["grounding"] = told
+            case "grounding" | "clarification":
+                body[name] = told
             case "degraded":
                 body["degraded"].append(told["component"])
                 body["degraded_reasons"][told["component"]] = told["reason"]
