@@ -9,8 +9,17 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from rag_core.events import CitationAdded, Event, RunFailed, RunFinished, TextDelta, TextRetracted
-from rag_core.types import Citation, Grade, Reply
+from rag_core.events import (
+    CitationAdded,
+    Event,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    TextDelta,
+    TextRetracted,
+    Understood,
+)
+from rag_core.types import Citation, Grade, Passage, Reply
 from rag_core.wire.answer import count_days
 
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", "[]^")
@@ -26,6 +35,8 @@ FINISH_LABELS = {
     "cut": "cut short",
     "broken": "broken off",
     "blocked": "blocked",
+    "clarification": "question",
+    "repeated": "repeated",
 }
 """The labels of answers that ended early. Other answers show the grade of their verdict."""
 WEEK, MONTH, YEAR = 7, 30, 365
@@ -40,9 +51,17 @@ class AnswerPrinter:
     def __init__(self, console: Console) -> None:
         self._console, self._column, self._word = console, 0, ""
         self._pending, self._pending_start = "", 0
+        self._question = ""
 
     def print_event(self, event: Event) -> None:
         match event:
+            case RunStarted(query):
+                self._question = query.text
+            case Understood(understanding):
+                if understanding.is_shift:
+                    self._print("new subject: the earlier messages are not searched\n\n")
+                if understanding.standalone != self._question:
+                    self._print(f"searched as: {understanding.standalone}\n\n")
             case TextDelta(text):
                 start = self._pending_start + len(self._pending)
                 self._print(self._pending)
@@ -112,6 +131,20 @@ def _render_source(marker: str, citations: Sequence[Citation], now: datetime) ->
         quote = Text.assemble((f"{sign} ", colour), f"“{' '.join(citation.quote.split())}”")
         yield Padding(quote, (0, 0, 0, 2), expand=False)
     yield Padding(Text(first.uri, style="dim", overflow="fold"), (0, 0, 1, 2), expand=False)
+
+
+def render_passages(passages: Sequence[Passage]) -> RenderableType:
+    """Each passage with its number, title, text and uri."""
+    return Group(*(part for passage in passages for part in _render_passage(passage)))
+
+
+def _render_passage(passage: Passage) -> Iterator[RenderableType]:
+    origin = passage.hit.origin
+    heading = Text(f"[{passage.n}] ", style="bold")
+    heading.append(origin.title or origin.uri)
+    yield heading
+    yield Padding(Text(" ".join(passage.text.split())), (0, 0, 0, 2), expand=False)
+    yield Padding(Text(origin.uri, style="dim", overflow="fold"), (0, 0, 1, 2), expand=False)
 
 
 def render_verdict(reply: Reply) -> Text:

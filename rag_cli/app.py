@@ -8,6 +8,7 @@ from typer.core import TyperCommand
 
 from rag_cli import collections, config, dataset, documents, feedback, jobs, sources, store
 from rag_cli.ask import ask
+from rag_cli.chat import chat
 from rag_cli.compare import compare
 from rag_cli.doctor import doctor
 from rag_cli.evaluate import evaluate
@@ -66,6 +67,7 @@ def rag(
 app.command()(add_server_option(ingest))
 app.command()(search)
 app.command()(ask)
+app.command()(chat)
 app.command()(why)
 app.command()(serve)
 app.command()(evaluate)

@@ -1,23 +1,19 @@
 """`rag ask`."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Annotated, TypeAlias
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from rag_cli.answer_view import AnswerPrinter, render_sources, render_verdict
-from rag_cli.question_options import CollectionOption, FilterOption, ServerOption, print_unknown_keys, server_options
+from rag_cli.answerers import ShowEvent, open_answerer
+from rag_cli.question_options import CollectionOption, FilterOption, ServerOption, SessionOption
 from rag_cli.ranking_view import hits_table, print_failures, waterfall
-from rag_cli.search import parse_filter_option
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
-from rag_core.events import Event, RunStarted, fold
 from rag_core.types import DEFAULT_COLLECTION, Reply
 from rag_core.wire.answer import Asked
-
-ShowEvent: TypeAlias = Callable[[Event], None]
 
 
 @command
@@ -26,6 +22,7 @@ def ask(
     options: GlobalOptions,
     collection: CollectionOption = DEFAULT_COLLECTION,
     filter: FilterOption = None,
+    session: SessionOption = "",
     server: ServerOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the passages, how they were found, and the time of each stage.")
@@ -36,38 +33,20 @@ def ask(
     Example: rag ask "how do I rotate the keys?" --collection docs
     """
     console = stdout_console()
-    id = ""
     show_event: ShowEvent = (lambda _event: None) if options.json else AnswerPrinter(console).print_event
-    if server is None:
-        from rag_core.knowledge_base import KnowledgeBase
-
-        filters = parse_filter_option(filter)
-        with KnowledgeBase(options.settings) as knowledge:
-            print_unknown_keys(knowledge, filters, collection, options)
-            knowledge.load(answering=True)
-            reply = knowledge.ask(question, collection, filters, on_event=show_event)
-    else:
-        from rag_cli.server_client import stream_answer
-
-        body = {**server_options(options), "question": question, "collection": collection}
-        events: list[Event] = []
-        for event in stream_answer(server, {**body, "filters": parse_filter_option(filter)}):
-            show_event(event)
-            events.append(event)
-            if isinstance(event, RunStarted):
-                id = event.id
-        reply = fold(events)
+    with open_answerer(options, collection, filter, server) as answerer:
+        reply, id = answerer.ask(question, session, show_event)
     if not options.quiet:
         print_failures(reply.stages)
     if options.json:
         print_json(Asked.describe(reply, datetime.now(UTC), explain, id))
         return
-    _print_details(console, reply, options.verbose, explain)
+    print_details(console, reply, options.verbose, explain)
     if id and not options.quiet:
         typer.echo(f"to rate this answer: rag feedback {id} --thumbs up|down --server {server}", err=True)
 
 
-def _print_details(console: Console, reply: Reply, stages: bool, explain: bool) -> None:
+def print_details(console: Console, reply: Reply, stages: bool, explain: bool) -> None:
     """Prints the sources and the verdict, and on request the hits and the stages."""
     console.print()
     console.print(render_sources(reply, console.is_terminal, datetime.now(UTC)))

@@ -16,6 +16,9 @@ CollectionOption = Annotated[str, typer.Option(help="The collection to search.")
 FilterOption = Annotated[
     str | None, typer.Option(metavar="JSON", help="A metadata filter in JSON.", show_default=False)
 ]
+SessionOption = Annotated[
+    str, typer.Option("--session", metavar="ID", help="Continue the conversation with this id.", show_default=False)
+]
 ServerOption = Annotated[
     str | None, typer.Option(metavar="URL", help="Send the question to this gateway.", show_default=False)
 ]

@@ -47,6 +47,11 @@ def why(
     with KnowledgeBase(options.settings) as knowledge:
         print_unknown_keys(knowledge, filters, collection, options)
         facts = knowledge.why(question, document_uri, k, collection, filters, groups=tuple(group or ()), span=span)
+    print_facts(facts, question, options)
+
+
+def print_facts(facts: Facts, question: str, options: GlobalOptions) -> None:
+    """Prints each step's rank of the document, the conclusion, and what would have kept the document."""
     conclusion = verdict(facts)
     if options.json:
         print_json(_explanation_json(question, facts, conclusion))

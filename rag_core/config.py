@@ -771,6 +771,24 @@ class RuleUnderstanding(Section):
     type: Literal["rules"]
 
 
+class ClarificationSettings(Stage):
+    """The question that is asked back if a question fits several documents equally well."""
+
+    options: int = Field(5, ge=2, le=20, description="Maximum number of documents to choose from.")
+
+
+class RepetitionSettings(Stage):
+    """The check that an answer does not only repeat earlier answers of its conversation."""
+
+    overlap: float = Field(
+        0.7,
+        ge=0,
+        le=1,
+        description="Share of an answer's names above which it can repeat earlier answers in other words.",
+    )
+    turns: int = Field(3, ge=1, description="Number of earlier turns that an answer is compared with.")
+
+
 class ConversationSettings(Section):
     """The interpretation of a question in its conversation."""
 
@@ -778,6 +796,12 @@ class ConversationSettings(Section):
         RuleUnderstanding(type="rules"), description="Interpreter of questions that have a history."
     )
     weights: VariantWeights = Field(VariantWeights(), description="Texts that are searched, and their weights.")
+    clarification: ClarificationSettings = Field(
+        ClarificationSettings(), description="Question that is asked back if a question is ambiguous."
+    )
+    repetition: RepetitionSettings = Field(
+        RepetitionSettings(), description="Check for answers that repeat earlier ones."
+    )
 
 
 FusionWeight = Annotated[FiniteFloat, Field(ge=0)]

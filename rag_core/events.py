@@ -7,7 +7,19 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from rag_core.types import Answer, Citation, Finish, Grade, Passage, Query, Reply, StageReport, Understanding, Verdict
+from rag_core.types import (
+    Answer,
+    Citation,
+    Clarification,
+    Finish,
+    Grade,
+    Passage,
+    Query,
+    Reply,
+    StageReport,
+    Understanding,
+    Verdict,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +54,13 @@ class Sources:
     """The passages that the answer may cite, emitted before its first word."""
 
     passages: tuple[Passage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ClarificationAsked:
+    """A question to the user instead of an answer. The text that follows contains it with its options."""
+
+    clarification: Clarification
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +119,7 @@ Event: TypeAlias = (
     | StageFinished
     | Understood
     | Sources
+    | ClarificationAsked
     | TextDelta
     | CitationAdded
     | TextRetracted
@@ -169,6 +189,8 @@ def _apply(reply: Reply, event: Event) -> Reply:
             return replace(reply, standalone=understanding.standalone, understanding=understanding)
         case Sources(passages):
             return replace(reply, passages=passages)
+        case ClarificationAsked(clarification):
+            return replace(reply, clarification=clarification)
         case StageFinished(report):
             return replace(reply, stages=(*reply.stages, report))
         case Grounding(verdict):

@@ -390,14 +390,15 @@ class StageReport:
 class Reply:
     """An answer, and everything that went into it. `degraded` names the stages that failed.
 
-    `standalone` is the question as it was searched. `understanding` is None if no history was interpreted. `seconds`
-    is the duration of the whole turn.
+    `standalone` is the question as it was searched. `understanding` is None if no history was interpreted.
+    `clarification` is what the answer asks back; None if it answers. `seconds` is the duration of the whole turn.
     """
 
     query: Query
     standalone: str
     answer: Answer
     understanding: Understanding | None = None
+    clarification: Clarification | None = None
     passages: tuple[Passage, ...] = ()
     stages: tuple[StageReport, ...] = ()
     seconds: float = 0.0

@@ -76,7 +76,7 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         try:
             function(options=options, **values)
         except RagError as error:
-            _print_error(error, options, _suggest_variant(error, options))
+            print_error(error, options, _suggest_variant(error, options))
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt:
             typer.echo("interrupted", err=True)
@@ -85,11 +85,11 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             sys.stderr.close()  # the reader, such as `head`, has ended
             raise typer.Exit(0) from None
         except OSError as error:
-            _print_error(error, options)
+            print_error(error, options)
             raise typer.Exit(1) from None
         except (UnicodeEncodeError, PydanticSerializationError):
             usage_error = UsageError("arguments must be UTF-8 text, got other bytes")
-            _print_error(usage_error, options)
+            print_error(usage_error, options)
             raise typer.Exit(usage_error.exit_code) from None
 
     keyword_only = [
@@ -114,7 +114,7 @@ def _suggest_variant(error: RagError, options: GlobalOptions) -> str:
     return ""
 
 
-def _print_error(error: RagError | OSError, options: GlobalOptions, hint: str = "") -> None:
+def print_error(error: RagError | OSError, options: GlobalOptions, hint: str = "") -> None:
     typer.echo(f"error: {error}{hint}", err=True)
     if options.json:
         print_json({"error": {"type": type(error).__name__, "message": f"{error}{hint}"}})

@@ -16,8 +16,11 @@ from rag_core.answering.citing.citations import Citer
 from rag_core.answering.generation.confidence import estimate_retrieval_confidence
 from rag_core.answering.generation.history import recent_messages
 from rag_core.answering.judging.guard import Guard
+from rag_core.answering.repetition import RepetitionCheck
+from rag_core.conversation.clarification import SpreadClarifier, format_clarification, was_asked_back
 from rag_core.errors import GenerationError, RagError, StageTimeoutError, TruncatedError, translate_foreign_errors
 from rag_core.events import (
+    ClarificationAsked,
     Degraded,
     Event,
     Listener,
@@ -39,6 +42,7 @@ from rag_core.telemetry.operation import record_question
 from rag_core.text.token_counts import EstimatedTokens
 from rag_core.types import (
     Answer,
+    Clarification,
     Finish,
     Hit,
     Message,
@@ -80,7 +84,8 @@ class QueryPipeline:
     `pack` selects and numbers the passages. Answers can link to `hosts`, and to the hosts of the documents they cite.
     `disabled` holds, by stage name, why the settings leave out a part of the retrieval, such as `rerank`. `lengths`
     returns the number of tokens of each text for the generator; by default an estimate. `knows_cosines`: the confidence
-    was calibrated with the encoder of the hits.
+    was calibrated with the encoder of the hits. Without a `clarifier` nothing is asked back, and without `repetition`
+    answers can repeat earlier ones.
     """
 
     retriever: Retriever
@@ -95,6 +100,8 @@ class QueryPipeline:
     disabled: Mapping[str, str] = field(default_factory=dict)
     lengths: Callable[[Sequence[str]], list[int]] = EstimatedTokens().lengths
     knows_cosines: bool = False
+    clarifier: SpreadClarifier | None = None
+    repetition: RepetitionCheck | None = None
 
     async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
         """Answers from the passages that the retriever finds. Without passages the answer is an abstention.
@@ -108,6 +115,10 @@ class QueryPipeline:
             turn.understanding = await self._understand(turn, history)
             searched = rewrite_query(query, turn.understanding)
             hits = await self._retrieve(turn, searched)
+            if clarification := await self._clarify(turn, searched, history, hits):
+                await turn.emit(ClarificationAsked(clarification))
+                answer = Answer(text=format_clarification(clarification), finish="clarification")
+                return replace(await self._finish_without_sources(turn, answer), clarification=clarification)
             passages = await self._select(turn, hits)
             prompt = Prompt(
                 query=searched,
@@ -117,8 +128,7 @@ class QueryPipeline:
                 style=self.style,
                 question=query.text if searched.text != query.text else "",
             )
-            # The guard calls _generate, a second time if it regenerates, and can hold back what _generate emits.
-            answer = await self.guard.answer(prompt, partial(self._generate, turn), emit)
+            answer = await self._write(turn, prompt, history)
             answer = await self._complete_abstention(turn, prompt, answer)
             await self._remember(turn, answer)
             return await turn.build_reply(answer, passages)
@@ -159,6 +169,30 @@ class QueryPipeline:
             skip_stages(self.disabled)
         return tuple(hits)
 
+    async def _clarify(
+        self, turn: "_Turn", query: Query, history: Sequence[Message], hits: Sequence[Hit]
+    ) -> Clarification | None:
+        """What to ask back, by the understander or by the hits; never twice in a row."""
+        if self.clarifier is None or was_asked_back(history, self.clarifier.question):
+            return None
+        if turn.understanding.clarification:
+            return turn.understanding.clarification
+        async with turn.run_stage("clarify"):
+            # In a thread, because reading the texts of the hits would block the event loop.
+            clarification = await to_thread.run_sync(self.clarifier.clarify, query, history, hits)
+        if clarification is None:
+            return None
+        options = tuple(filter(None, (sanitize_title(option, self.hosts) for option in clarification.options)))
+        return replace(clarification, options=options)
+
+    async def _finish_without_sources(self, turn: "_Turn", answer: Answer) -> Reply:
+        """Emits the text of an answer that needs no passages, and ends the turn with it."""
+        skip_stages(dict.fromkeys(("select", "generate", "judge"), f"the answer is a {answer.finish}"))
+        await turn.emit(Sources(()))
+        await turn.emit(TextDelta(answer.text))
+        await self._remember(turn, answer)
+        return await turn.build_reply(answer, ())
+
     async def _select(self, turn: "_Turn", hits: Sequence[Hit]) -> tuple[Passage, ...]:
         """Packs the hits into passages, as the stage `select`."""
         async with turn.run_stage("select") as running:
@@ -167,6 +201,19 @@ class QueryPipeline:
             running.ranking = tuple(chunk.id for passage in passages for chunk in passage.chunks)
         await turn.emit(Sources(passages))
         return passages
+
+    async def _write(self, turn: "_Turn", prompt: Prompt, history: Sequence[Message]) -> Answer:
+        """Writes and judges an answer, which does not only repeat those of the history.
+
+        The guard calls `_generate`, a second time if it regenerates, and can hold back what it emits.
+        """
+
+        async def write(prompt: Prompt, emit: Listener) -> Answer:
+            return await self.guard.answer(prompt, partial(self._generate, turn), emit)
+
+        if self.repetition is None:
+            return await write(prompt, turn.emit)
+        return await self.repetition.answer(turn.query.text, prompt, history, write, turn.emit)
 
     async def _generate(self, turn: "_Turn", prompt: Prompt, emit: Listener) -> Answer:
         """Generates and cites an answer; without passages it is an abstention without text.

@@ -17,11 +17,6 @@ def turn_messages(turn: Turn) -> tuple[Message, Message]:
     )
     cited = sorted(answer.citations, key=lambda citation: citation.spans[:1] or ((0, 0),))
     titles = tuple(dict.fromkeys(citation.title for citation in cited if citation.title))
-    reply = Message(
-        role="assistant",
-        text=answer.text,
-        titles=titles,
-        entities=list_names(answer.text),
-        intent=understanding.intent,
-    )
-    return question, reply
+    intent = "clarification" if answer.finish == "clarification" else understanding.intent
+    names = list_names(answer.text)
+    return question, Message(role="assistant", text=answer.text, titles=titles, entities=names, intent=intent)

@@ -16,7 +16,13 @@ from rag_core.types import Finish
 MIN_COVERAGE = 0.95
 """A run with a measure that covers less is invalid: the questions that are left out are not a random sample."""
 
-KINDS: Mapping[Finish, str] = {"stop": "answer", "passages": "passages", "abstained": "refusal", "blocked": "refusal"}
+KINDS: Mapping[Finish, str] = {
+    "stop": "answer",
+    "passages": "passages",
+    "abstained": "refusal",
+    "blocked": "refusal",
+    "clarification": "refusal",
+}
 OTHER_KIND = "answer"
 """The kind of an answer that was cut or broken."""
 

@@ -6,7 +6,7 @@ from rag_core.answering.judging.statements import find_statements
 from rag_core.types import Finish, Grade, Reply
 
 JUDGE = "judge"
-REFUSALS: frozenset[Finish] = frozenset({"abstained", "blocked"})
+REFUSALS: frozenset[Finish] = frozenset({"abstained", "blocked", "clarification"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

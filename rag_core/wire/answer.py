@@ -141,6 +141,20 @@ class Source(Shape):
         return self.to_value(types.Passage, hit=hit, chunks=tuple(chunks))
 
 
+class Clarification(Shape):
+    """A question to the user, and the answers to choose from."""
+
+    question: str
+    options: list[str]
+
+    @classmethod
+    def describe(cls, clarification: types.Clarification) -> Self:
+        return cls(question=clarification.question, options=list(clarification.options))
+
+    def to_clarification(self) -> types.Clarification:
+        return types.Clarification(question=self.question, options=tuple(self.options))
+
+
 class Tokens(Shape):
     prompt_tokens: int
     completion_tokens: int
@@ -160,6 +174,7 @@ class Answered(Shape):
     confidence: float | None = Field(description="the calibrated probability that the answer is right")
     coverage: float = Field(description="the share of the sentences that carry a citation")
     finish_reason: types.Finish
+    clarification: Clarification | None = Field(description="what the answer asks back; null if it answers")
     grounding: Verdict
     standalone_question: str
     conversation_id: str
@@ -192,6 +207,7 @@ class Asked(Shape):
     confidence: float | None
     coverage: float
     finish: types.Finish
+    clarification: Clarification | None
     standalone: str
     session_id: str
     stages: list[Stage]
@@ -210,6 +226,7 @@ class Asked(Shape):
             verdict=Verdict.describe(answer.verdict),
             **describe_trust(answer.confidence, answer.coverage),
             finish=answer.finish,
+            clarification=describe_clarification(reply),
             standalone=reply.standalone,
             session_id=reply.query.session_id,
             stages=describe_stages(reply.stages),
@@ -227,12 +244,17 @@ def describe_reply(reply: types.Reply, pipeline_version: str, now: datetime) -> 
         "citations": describe_citations(reply.answer, now),
         **describe_trust(reply.answer.confidence, reply.answer.coverage),
         "grounding": Verdict.describe(reply.answer.verdict),
+        "clarification": describe_clarification(reply),
         "conversation_id": reply.query.session_id,
         "pipeline_version": pipeline_version,
         "degraded": list(reply.degraded),
         "degraded_reasons": reply.degraded_reasons,
         "timings_ms": sum_timings(timed, reply.seconds),
     }
+
+
+def describe_clarification(reply: types.Reply) -> Clarification | None:
+    return Clarification.describe(reply.clarification) if reply.clarification else None
 
 
 def describe_trust(confidence: float | None, coverage: float) -> dict[str, float | None]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Literal, Self
 
 from rag_core import events, types
-from rag_core.wire.answer import Citation, Source, Tokens, Verdict, describe_trust
+from rag_core.wire.answer import Citation, Clarification, Source, Tokens, Verdict, describe_trust
 from rag_core.wire.shape import Milliseconds, Shape
 from rag_core.wire.stages import Stage, to_ms
 
@@ -95,7 +95,7 @@ def snake_case(class_name: str) -> str:
 
 def event_name(event: events.Event) -> str:
     """The name of an event's class in snake case: `text_delta` for a `TextDelta`."""
-    return "query" if isinstance(event, events.Understood) else snake_case(type(event).__name__)
+    return _NAMES.get(type(event)) or snake_case(type(event).__name__)
 
 
 def describe_event(event: events.Event, number: int, now: datetime) -> object:
@@ -108,6 +108,8 @@ def describe_event(event: events.Event, number: int, now: datetime) -> object:
             return Understood.describe(understanding)
         case events.Sources(passages):
             return Sources(items=[Source.describe(passage) for passage in passages])
+        case events.ClarificationAsked(clarification):
+            return Clarification.describe(clarification)
         case events.CitationAdded(citation):
             return CitationAdded(citation=Citation.describe(number, citation, now))
         case events.StageFinished(report):
@@ -134,7 +136,8 @@ def decode_event(name: str, data: Mapping[str, Any]) -> events.Event | None:
 
 def _decode_start(data: Mapping[str, Any]) -> events.RunStarted:
     started = RunStarted.decode(data)
-    return events.RunStarted(types.Query(text=started.question, collection=started.collection), started.run_id)
+    query = types.Query(text=started.question, collection=started.collection, session_id=started.conversation_id)
+    return events.RunStarted(query, started.run_id)
 
 
 def _decode_sources(data: Mapping[str, Any]) -> events.Sources:
@@ -147,11 +150,13 @@ def _decode_end(data: Mapping[str, Any]) -> events.RunFinished:
     return events.RunFinished(finished.finish_reason, finished.confidence, finished.coverage, seconds)
 
 
+_NAMES: Mapping[type[events.Event], str] = {events.Understood: "query", events.ClarificationAsked: "clarification"}
 _DECODERS: Mapping[str, Callable[[Mapping[str, Any]], events.Event]] = {
     "run_started": _decode_start,
     "stage_finished": lambda data: events.StageFinished(Stage.decode(data).to_report()),
     "query": lambda data: events.Understood(Understood.decode(data).to_understanding()),
     "sources": _decode_sources,
+    "clarification": lambda data: events.ClarificationAsked(Clarification.decode(data).to_clarification()),
     "text_delta": lambda data: events.TextDelta(Text.decode(data).text),
     "citation_added": lambda data: events.CitationAdded(CitationAdded.decode(data).citation.to_citation()),
     "text_retracted": lambda data: events.TextRetracted(Text.decode(data).reason),

@@ -3,7 +3,7 @@
 from typing import Literal, TypeAlias
 from uuid import UUID
 
-from rag_core.wire.answer import Citation, Source, Verdict
+from rag_core.wire.answer import Citation, Clarification, Source, Verdict
 from rag_core.wire.shape import Milliseconds, Shape
 from rag_core.wire.stages import Stage
 
@@ -29,6 +29,7 @@ class Explained(Shape):
 
 class Rag(Shape):
     citations: list[Citation]
+    clarification: Clarification | None
     conversation_id: str
     grounding: Verdict
     degraded: list[str]

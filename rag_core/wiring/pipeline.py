@@ -4,11 +4,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from rag_core.answering.generation.packing import Packing, pack
-from rag_core.answering.generation.prompt import load_prompt_pack
+from rag_core.answering.generation.packing import Packing
+from rag_core.answering.generation.packing import pack as pack_hits
+from rag_core.answering.generation.prompt import PromptPack, load_prompt_pack
 from rag_core.answering.judging.guard import Guard
 from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
+from rag_core.answering.repetition import RepetitionCheck
 from rag_core.config import Settings, find_reranked_retriever
+from rag_core.conversation.clarification import SpreadClarifier
 from rag_core.protocols import Conversations, Retriever
 from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Passage, Style
@@ -35,6 +38,7 @@ def build_pipeline(
     Raises ConfigError if a model is remote that cannot be.
     """
     guard, answering = settings.guard, settings.answering
+    pack = load_prompt_pack(settings.prompt.pack)
     return QueryPipeline(
         retriever=retriever,
         pack=build_packer(settings),
@@ -46,7 +50,7 @@ def build_pipeline(
             on_judge_error=guard.on_judge_error,
             timeout=guard.timeout_ms / 1000,
             confident=answering.confident,
-            notice=load_prompt_pack(settings.prompt.pack).passages,
+            notice=pack.passages,
         ),
         understander=build_understander(settings),
         conversations=conversations,
@@ -62,6 +66,22 @@ def build_pipeline(
         ),
         lengths=build_token_counter(settings).lengths,
         knows_cosines=is_calibrated(settings.embedding),
+        clarifier=_build_clarifier(settings, pack),
+        repetition=_build_repetition_check(settings, pack),
+    )
+
+
+def _build_clarifier(settings: Settings, pack: PromptPack) -> SpreadClarifier | None:
+    section = settings.conversation.clarification
+    return SpreadClarifier(question=pack.clarification, options=section.options) if section.enabled else None
+
+
+def _build_repetition_check(settings: Settings, pack: PromptPack) -> RepetitionCheck | None:
+    section = settings.conversation.repetition
+    if not section.enabled:
+        return None
+    return RepetitionCheck(
+        repeated=pack.repeated, nothing_new=pack.nothing_new, overlap=section.overlap, turns=section.turns
     )
 
 
@@ -75,4 +95,4 @@ def build_packer(settings: Settings) -> Callable[[Sequence[Hit]], tuple[Passage,
     """A function that packs hits within the generator's token limit. Raises ModelError if the tokenizer is missing."""
     packing = Packing(**settings.packing.model_dump(), now=datetime.now(UTC))
     lengths = build_token_counter(settings).lengths
-    return lambda hits: pack(hits, replace(packing, now=datetime.now(UTC)), lengths)
+    return lambda hits: pack_hits(hits, replace(packing, now=datetime.now(UTC)), lengths)

@@ -27,6 +27,9 @@ FINISH_REASONS: dict[Finish, wire.FinishReason] = {
     "cut": "length",
     "broken": "length",
     "blocked": "content_filter",
+    "clarification": "stop",
+    "conversational": "stop",
+    "repeated": "stop",
 }
 
 

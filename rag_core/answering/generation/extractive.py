@@ -30,6 +30,7 @@ from rag_core.answering.generation.candidates import FULL_STOP, Candidate, find_
 from rag_core.answering.generation.confidence import CALIBRATED_LANGUAGE, Signals, estimate_confidence, find_lead
 from rag_core.answering.generation.question_type import question_type
 from rag_core.answering.generation.question_words import QuestionWords
+from rag_core.conversation.repetition import is_said
 from rag_core.protocols import QueryEmbedder
 from rag_core.retrieval.legs import translate_errors
 from rag_core.stage import attempt, record_figures
@@ -62,7 +63,7 @@ _AND = re.compile(r"\b(?:and|or|than|und|oder|als|et|ou|y|o)\b|[和与與或]")
 class RankedCandidates:
     """Candidates, best first, their scores, and what is known about whether they answer the question.
 
-    `chosen` are the sentences of an answer, best first.
+    `chosen` are the sentences of an answer, best first, without those that the prompt excludes.
     """
 
     candidates: tuple[Candidate, ...]
@@ -133,7 +134,9 @@ class SentenceExtractor:
         order = np.argsort(-scores, kind="stable")
         shares = [(passage.hit.chunk.document_id, _passage_share(question, passage)) for passage in passages]
         ordered, ordered_scores = [candidates[index] for index in order], scores[order].tolist()
-        chosen = _choose_sentences(question, ordered, ordered_scores, self.sentences)
+        said = {candidate.text for candidate in candidates if is_said(candidate.text, prompt.excluded)}
+        chosen = _choose_sentences(question, ordered, ordered_scores, self.sentences + len(said))
+        chosen = tuple(candidate for candidate in chosen if candidate.text not in said)[: self.sentences]
         signals = Signals(
             share=max((share for _, share in shares), default=0.0),
             lead=find_lead(shares),

@@ -42,7 +42,9 @@ _ESCAPED = re.compile(r"\\(\[\s?\^?\d[^\[\]\\\n]*)\\(\])")
 class PromptPack(BaseModel):
     """Instructions for a model: the role that it plays, and the rules of its style.
 
-    `passages` is the sentence before quoted passages, if no answer is sure enough.
+    `passages` is the sentence before quoted passages, if no answer is sure enough. `clarification` precedes the options
+    of an ambiguous question. `repeated` follows an answer that an earlier one contains, and `nothing_new` one that is
+    given again because the user asked for more.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -50,6 +52,9 @@ class PromptPack(BaseModel):
     system: str
     style: tuple[str, ...] = ()
     passages: str = "No sentence answers this for certain. The closest passages:"
+    clarification: str = "Which one do you mean?"
+    repeated: str = "An earlier answer said this, too."
+    nothing_new: str = "The sources say nothing more about this."
 
 
 def render_messages(prompt: Prompt, pack: PromptPack, nonce: str) -> list[ChatMessage]:
@@ -109,6 +114,12 @@ def _question_paragraphs(prompt: Prompt, nonce: str) -> Iterator[str]:
             " Answer without it, or as the passages have it:"
         )
         yield fence_text("unsupported", nonce, "\n".join(map(_neutralize_text, prompt.unsupported)))
+    if prompt.excluded:
+        yield (
+            "Earlier answers said this. Answer with what the passages say besides, and do not repeat it; if they say"
+            f" nothing else about the question, reply {REFUSAL}:"
+        )
+        yield fence_text("said", nonce, "\n".join(map(_neutralize_text, prompt.excluded)))
 
 
 def _neutralize_text(text: str) -> str:

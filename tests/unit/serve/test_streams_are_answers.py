@@ -68,6 +68,7 @@ def folded_answer(frames: Frames) -> dict[str, Any]:
         "grounding": UNCHECKED,
         "degraded": [],
         "degraded_reasons": {},
+        "clarification": None,
     }
     for name, told in frames:
         match name:
@@ -80,8 +81,8 @@ def folded_answer(frames: Frames) -> dict[str, Any]:
                 body["citations"][told["citation"]["id"]] = told["citation"]
             case "text_retracted":
                 body |= {"answer": "", "citations": {}}
-            case "grounding":
-                body["grounding"] = told
+            case "grounding" | "clarification":
+                body[name] = told
             case "degraded":
                 body["degraded"].append(told["component"])
                 body["degraded_reasons"][told["component"]] = told["reason"]

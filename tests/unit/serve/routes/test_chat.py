@@ -102,7 +102,7 @@ def test_a_completion_has_its_markers_its_annotations_and_what_is_known_of_it() 
     rag = (message.model_extra or {})["rag"]
     assert rag.keys() == {
         *("citations", "conversation_id", "grounding", "degraded", "degraded_reasons", "pipeline_version"),
-        *("confidence", "coverage", "timings_ms"),
+        *("confidence", "coverage", "timings_ms", "clarification"),
     }
     assert [each["n"] for each in rag["citations"]] == [1, 2]
     assert rag["grounding"]["verdict"] == "supported"

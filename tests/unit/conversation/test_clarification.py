@@ -1,0 +1,101 @@
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from fakes.answering import passage
+
+from rag_core.conversation.clarification import (
+    SpreadClarifier,
+    choose_option,
+    format_clarification,
+    was_asked_back,
+)
+from rag_core.types import Clarification, Hit, Message, Query
+
+WHICH = "Which one do you mean?"
+CLARIFIER = SpreadClarifier(question=WHICH, options=3)
+CITIES = ("Oslo", "Bergen", "Turku", "Graz", "Lyon")
+QUESTION = "What is the opening time?"
+
+
+def hit(n: int, title: str, text: str, score: float) -> Hit:
+    return replace(passage(n, text, title=title, language="en").hit, score=score)
+
+
+OFFICES = [
+    hit(n, f"{city} office", f"{city} is old. The opening time of the office in {city} is {n + 7}:00.", 1 - n / 50)
+    for n, city in enumerate(CITIES, 1)
+]
+REST = hit(9, "Canteen", "Soup is served at noon.", 0.1)
+HITS = [*OFFICES, REST]
+
+
+def titles(question: str, history: Sequence[Message] = (), hits: Sequence[Hit] = HITS) -> tuple[str, ...]:
+    clarification = CLARIFIER.clarify(Query(text=question), history, hits)
+    return clarification.options if clarification else ()
+
+
+def test_a_question_that_fits_five_offices_is_asked_back_with_the_best_three() -> None:
+    assert CLARIFIER.clarify(Query(text=QUESTION), (), HITS) == Clarification(
+        question=WHICH, options=("Oslo office", "Bergen office", "Turku office")
+    )
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What is the opening time in Bergen?",
+        "What are the opening times of all offices?",
+        "Which office has the earliest opening time?",
+        "Who founded the observatory?",
+    ],
+)
+def test_a_question_that_names_one_or_means_several_is_not_asked_back(question: str) -> None:
+    assert titles(question) == ()
+
+
+def test_what_the_conversation_is_about_is_not_asked() -> None:
+    assert titles(QUESTION, [Message(role="user", text="I am going to Bergen.")]) == ()
+    answer = Message(role="assistant", text="It is by the sea. [1]", titles=("Bergen office",))
+    assert titles(QUESTION, [Message(role="user", text="Where is it?"), answer]) == ()
+    assert titles(QUESTION, [Message(role="user", text="Hello.")]) != ()
+
+
+def test_documents_are_not_equal_if_one_is_better_or_says_something_else() -> None:
+    clearly_best = [replace(OFFICES[0], score=3.0), *HITS[1:]]
+    assert titles(QUESTION, hits=clearly_best) == ()
+    other_title = [OFFICES[0], replace(OFFICES[1], origin=replace(OFFICES[1].origin, title="Harbour rules")), REST]
+    assert titles(QUESTION, hits=other_title) == ()
+    other_text = [
+        OFFICES[0],
+        hit(7, "Bergen office", "Opening the safe takes time and two clerks of Bergen.", 0.99),
+        REST,
+    ]
+    assert titles(QUESTION, hits=other_text) == ()
+    assert titles(QUESTION, hits=[]) == titles(QUESTION, hits=[OFFICES[0]]) == ()
+
+
+def test_equal_titles_are_no_choice() -> None:
+    same = [replace(hit, origin=replace(hit.origin, title="Our office")) for hit in OFFICES]
+    assert titles(QUESTION, hits=same) == ()
+
+
+def test_the_last_answer_asked_back_by_its_intent_or_by_its_text() -> None:
+    asked = Message(role="assistant", text=f"{WHICH}\n\n1. Oslo office", intent="clarification")
+    question = Message(role="user", text=QUESTION)
+    assert was_asked_back([question, asked])
+    assert was_asked_back([question, replace(asked, intent="")], WHICH)
+    assert not was_asked_back([question, asked, question, Message(role="assistant", text="At 8:00. [1]")], WHICH)
+    assert not was_asked_back([], WHICH)
+
+
+def test_an_option_is_chosen_by_its_number() -> None:
+    asked = format_clarification(Clarification(question=WHICH, options=("Oslo office", "Bergen office")))
+    assert asked == "Which one do you mean?\n\n1. Oslo office\n2. Bergen office"
+    assert [choose_option(text, asked) for text in ("2", " 1. ", "3", "Bergen")] == [
+        "Bergen office",
+        "Oslo office",
+        "3",
+        "Bergen",
+    ]
+    assert format_clarification(Clarification(question="In which year?")) == "In which year?"

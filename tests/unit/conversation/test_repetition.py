@@ -1,0 +1,94 @@
+import pytest
+
+from rag_core.conversation.repetition import (
+    asks_for_more,
+    has_only_words,
+    is_said,
+    list_said_sentences,
+    measure_overlap,
+    repeats_entities,
+    split_sentences,
+)
+from rag_core.types import Message
+
+HISTORY = [
+    Message(role="user", text="Who is Ada Lovelace?"),
+    Message(role="assistant", text="Ada Lovelace knew Charles Babbage. [1] She lived in London. [2]"),
+]
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "What else does it say?",
+        "Who else was there?",
+        "Any other exceptions?",
+        "Are there others?",
+        "Name another one.",
+        "Tell me more about the keys.",
+        "Is there anything more?",
+        "Give further examples.",
+        "Was gibt es noch?",
+        "Gibt es weitere Regeln?",
+        "Y a-t-il d'autres règles ?",
+        "¿Hay algo más?",
+        "还有什么?",
+    ],
+)
+def test_a_question_asks_for_more(question: str) -> None:
+    assert asks_for_more(question)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "How often are keys rotated?",
+        "Which lock has more than two gates?",
+        "Who lives on the other side of the harbour?",
+        "Is it more expensive on Sundays?",
+        "Was kostet eine Führung?",
+        "Combien coûte la visite ?",
+    ],
+)
+def test_an_ordinary_question_does_not_ask_for_more(question: str) -> None:
+    assert not asks_for_more(question)
+
+
+def test_an_answer_repeats_the_last_turns_if_more_than_seven_of_ten_entities_are_theirs() -> None:
+    assert measure_overlap("Ada Lovelace met Charles Babbage in Paris.", HISTORY) == pytest.approx(2 / 3)
+    assert not repeats_entities("Ada Lovelace met Charles Babbage in Paris.", HISTORY)
+    assert repeats_entities("Later, Ada Lovelace met Charles Babbage. [3]", HISTORY)
+
+
+def test_nothing_is_repeated_without_history_or_entities_or_after_three_turns() -> None:
+    assert not repeats_entities("Ada Lovelace lived in London.", [])
+    assert not repeats_entities("She died young.", HISTORY)
+    other = [Message(role="user", text="and the lock?"), Message(role="assistant", text="It opens at noon.")]
+    assert repeats_entities("Ada Lovelace lived.", [*HISTORY, *other * 2])
+    assert not repeats_entities("Ada Lovelace lived.", [*HISTORY, *other * 3])
+
+
+def test_the_entities_of_a_message_are_used_as_they_are() -> None:
+    named = [Message(role="assistant", text="She did.", entities=("Ada Lovelace",))]
+    assert measure_overlap("We know Ada Lovelace.", named) == 1.0
+
+
+def test_the_sentences_of_the_last_answers_are_said() -> None:
+    said = list_said_sentences([*HISTORY, *HISTORY])
+    assert said == ("Ada Lovelace knew Charles Babbage.", "She lived in London.")
+    assert is_said("“She lived in London.” [7]", said)
+    assert not is_said("She lived in London. [1] She died in London. [2]", said)
+    assert not is_said("She lived in London.", ())
+    assert list_said_sentences(HISTORY * 4, turns=1) == said
+    asked = Message(role="assistant", text="Which one do you mean?", intent="clarification")
+    assert list_said_sentences([asked]) == ()
+
+
+def test_words_in_another_order_are_still_the_same_words() -> None:
+    said = list_said_sentences(HISTORY)
+    assert has_only_words("In London lived Ada Lovelace. [1]", said)
+    assert not has_only_words("In London lived Mary. [1]", said)
+
+
+def test_sentences_have_no_markers_and_no_line_breaks() -> None:
+    assert split_sentences("One [1].\nTwo\nthree [2][3]. [^4]\n\n- ") == ["One .", "Two three ."]

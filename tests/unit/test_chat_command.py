@@ -1,0 +1,161 @@
+"""`rag chat` with scripted answers."""
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pytest
+from commands import Ran, rag_in_process
+from fakes.answering import passage
+
+from rag_cli import chat
+from rag_cli.answerers import ShowEvent
+from rag_core.errors import UnavailableError
+from rag_core.events import RunFinished, RunStarted, TextDelta, Understood
+from rag_core.retrieval.why import Facts
+from rag_core.types import Answer, Clarification, Query, Reply, Understanding
+
+OPTIONS = Clarification(question="Which one?", options=("Oslo office", "Bergen office"))
+
+
+class ScriptedAnswerer:
+    """Answers with the question in capitals. `asked` holds the questions with their sessions.
+
+    "ambiguous" is asked back, "interrupt" raises KeyboardInterrupt, and "fail" raises UnavailableError.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.traced: list[tuple[str, str]] = []
+
+    def ask(self, question: str, session_id: str, show_event: ShowEvent) -> tuple[Reply, str]:
+        self.asked.append((question, session_id))
+        if question == "interrupt":
+            raise KeyboardInterrupt
+        if question == "fail":
+            raise UnavailableError("the model is away")
+        query = Query(text=question, session_id=session_id)
+        if question == "ambiguous":
+            answer = Answer(text="Which one?\n\n1. Oslo office\n2. Bergen office", finish="clarification")
+            return Reply(query=query, standalone=question, answer=answer, clarification=OPTIONS), ""
+        understanding = Understanding(standalone=f"{question} in Oslo", is_shift=question == "shift", method="rules")
+        for event in (RunStarted(query), Understood(understanding), TextDelta(question.upper())):
+            show_event(event)
+        show_event(RunFinished("stop", None, 1.0, 0.1))
+        passages = (passage(1, "Keys are replaced.", title="Keys", uri="file:///keys.md"),)
+        reply = Reply(
+            query=query, standalone=understanding.standalone, answer=Answer(text=question.upper()), passages=passages
+        )
+        return reply, ""
+
+    def why(self, question: str, uri: str) -> Facts:
+        self.traced.append((question, uri))
+        raise UnavailableError("the store is away")
+
+
+class Terminal:
+    """Runs `rag chat` with lines of input."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.answerer = ScriptedAnswerer()
+        self._rag, self._monkeypatch = rag_in_process(capture), monkeypatch
+
+        @contextmanager
+        def open_scripted(*_arguments: object) -> Iterator[ScriptedAnswerer]:
+            yield self.answerer
+
+        monkeypatch.setattr(chat, "open_answerer", open_scripted)
+
+    def chat(self, *lines: str, options: Sequence[str] = ()) -> Ran:
+        self._monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{line}\n" for line in lines)))
+        return self._rag("chat", *options)
+
+    @property
+    def questions(self) -> list[str]:
+        return [question for question, _ in self.answerer.asked]
+
+
+@pytest.fixture
+def terminal(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    return Terminal(capfd, monkeypatch)
+
+
+def test_each_line_is_a_question_of_one_session_which_is_printed(terminal: Terminal) -> None:
+    ran = terminal.chat("where?", "", "when?")
+    assert ran.code == 0
+    assert terminal.questions == ["where?", "when?"]
+    (session,) = {session for _, session in terminal.answerer.asked}
+    assert ran.err == f"session {session}; to continue it: rag chat --session {session}\n"
+    assert "searched as: where? in Oslo\n\nWHERE?\n" in ran.out
+
+
+def test_a_session_is_continued_and_new_begins_another(terminal: Terminal) -> None:
+    terminal.chat("where?", "/new", "when?", options=["--session", "mine"])
+    (_, first), (_, second) = terminal.answerer.asked
+    assert first == "mine"
+    assert second not in ("", "mine")
+
+
+def test_a_new_subject_is_reported(terminal: Terminal) -> None:
+    assert "new subject: the earlier messages are not searched" in terminal.chat("shift").out
+
+
+def test_json_is_one_line_for_each_answer(terminal: Terminal) -> None:
+    ran = terminal.chat("where?", "ambiguous", options=["--json", "--session", "mine"])
+    first, second = map(json.loads, ran.out.splitlines())
+    assert (first["answer"], first["standalone"], first["session_id"]) == ("WHERE?", "where? in Oslo", "mine")
+    assert (first["clarification"], second["finish"]) == (None, "clarification")
+    assert second["clarification"] == {"question": "Which one?", "options": ["Oslo office", "Bergen office"]}
+
+
+def test_a_number_chooses_an_option_only_after_it_was_asked_back(terminal: Terminal) -> None:
+    terminal.chat("2", "ambiguous", "2", "2")
+    assert terminal.questions == ["2", "ambiguous", "Bergen office", "2"]
+
+
+def test_an_interrupt_cancels_the_answer_and_not_the_chat(terminal: Terminal) -> None:
+    ran = terminal.chat("interrupt", "where?")
+    assert (ran.code, terminal.questions) == (0, ["interrupt", "where?"])
+    assert "cancelled" in ran.err
+
+
+def test_a_failure_is_reported_and_the_chat_goes_on_and_ends_with_1(terminal: Terminal) -> None:
+    ran = terminal.chat("fail", "where?")
+    assert (ran.code, terminal.questions) == (1, ["fail", "where?"])
+    assert "error: the model is away" in ran.err
+
+
+def test_quit_ends_the_chat(terminal: Terminal) -> None:
+    assert terminal.chat("/quit", "where?").code == 0
+    assert terminal.questions == []
+
+
+def test_sources_shows_the_passages_of_the_last_answer(terminal: Terminal) -> None:
+    ran = terminal.chat("where?", "/sources")
+    assert "[1] Keys\n  Keys are replaced.\n  file:///keys.md" in "\n".join(map(str.rstrip, ran.out.splitlines()))
+    rows = json.loads(terminal.chat("where?", "/sources", options=["--json"]).out.splitlines()[1])
+    assert [row["title"] for row in rows] == ["Keys"]
+
+
+def test_why_traces_a_passage_by_number_or_a_document_by_uri(terminal: Terminal) -> None:
+    terminal.chat("where?", "/why 1", "/why file:///locks.md")
+    assert terminal.answerer.traced == [("where? in Oslo", uri) for uri in ("file:///keys.md", "file:///locks.md")]
+
+
+@pytest.mark.parametrize(
+    ("line", "error"),
+    [
+        ("/sources", "no question has been answered yet"),
+        ("/why 1", "no question has been answered yet"),
+        ("/what", "unknown command /what; /help lists the commands"),
+    ],
+)
+def test_a_wrong_command_is_a_failure_with_its_reason(terminal: Terminal, line: str, error: str) -> None:
+    ran = terminal.chat(line)
+    assert ran.code == 1
+    assert error in ran.err
+
+
+def test_help_lists_the_commands(terminal: Terminal) -> None:
+    assert all(name in terminal.chat("/help").out for name in ("/sources", "/why", "/new", "/quit"))
