@@ -19,6 +19,7 @@ from rag_core.contract import (
     store_document,
 )
 from rag_core.contract.engine import hash_email
+from rag_core.contract.indexing import collection_name
 from rag_core.contract.orchestration import NOTHING_FOUND
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Prompt
@@ -161,7 +162,7 @@ def test_an_engine_answers_in_a_conversation_and_knows_users_by_a_hash(
     stored: UUID, store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate_by(monkeypatch, type="python", object=f"{__name__}:noting")
-    with Engine("shop") as engine:
+    with Engine(collection_name("shop")) as engine:
         first = engine.answer("Who oils the locks?", "c", "Ada@example.org ")
         again = engine.answer("And the doors?", "c", "ada@example.org")
         alone = engine.answer("And the doors?")
