@@ -6,6 +6,7 @@ as a busy server or a lost connection, are retried.
 """
 
 from rag_core.contract.chunk import RetrievedChunk
+from rag_core.contract.engine import Engine
 from rag_core.contract.generation import Citation, GeneratedResponse, generate_answer
 from rag_core.contract.indexing import chunk_text, embed_chunks, parse_pdf, store_document
 from rag_core.contract.orchestration import chat_with_documents, index_document, search_documents
@@ -22,6 +23,7 @@ from rag_core.contract.retrieval import (
 
 __all__ = [
     "Citation",
+    "Engine",
     "GeneratedResponse",
     "QueryOptions",
     "RetrievalResult",

@@ -14,7 +14,7 @@ LIST = """
 select session_id as id, title, started_at, last_activity_at, n_turns as turns,
   to_char(last_activity_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || ' ' || id as key
 from conversations
-where tenant = %(tenant)s and groups = %(groups)s
+where tenant = %(tenant)s and groups = %(groups)s and memory_store = ''
   and (last_activity_at, id) < (%(before)s::timestamptz, %(before_id)s::uuid)
 order by last_activity_at desc, id desc limit %(limit)s"""
 HAS_CONVERSATION = "select from conversations where tenant = %(tenant)s and id = %(id)s"

@@ -41,14 +41,17 @@ APPEND = """
 with given as (
   select * from jsonb_to_recordset(%(messages)s) as given (position int, id text, role text, text text, titles text[],
     entities text[], intent text, standalone text, is_shift boolean, drift double precision,
-    confidence double precision, verdict text, finish text, sources jsonb, metadata jsonb)
+    confidence double precision, verdict text, finish text, sources jsonb, metadata jsonb,
+    created_at timestamptz)
 ), added as (
   insert into messages (tenant, conversation_id, n, turn, id, answer_id, collection_name, role, text, titles, entities,
-    intent, standalone, is_shift, drift, confidence, verdict, finish, sources, metadata)
+    intent, standalone, is_shift, drift, confidence, verdict, finish, sources, metadata,
+    created_at)
   select c.tenant, c.id, c.n_messages + g.position,
     c.n_turns + count(*) filter (where g.role = 'user') over (order by g.position),
     g.id, %(answer_id)s, %(collection)s, g.role, g.text, g.titles, g.entities, g.intent, g.standalone, g.is_shift,
-    g.drift, g.confidence, g.verdict, g.finish, g.sources, g.metadata
+    g.drift, g.confidence, g.verdict, g.finish, g.sources, g.metadata,
+    coalesce(g.created_at, clock_timestamp())
   from conversations c cross join given g
   where c.tenant = %(tenant)s and c.id = %(conversation)s and not exists (select from messages m
     where m.tenant = c.tenant and m.conversation_id = c.id and m.id in (select id from given))

@@ -5,9 +5,11 @@ from uuid import UUID
 
 import pytest
 from fakes.openai_endpoint import run_endpoint, stream_response
+from targets import superuser
 
 from rag_core.answering.pipeline import ABSTENTION
 from rag_core.contract import (
+    Engine,
     QueryOptions,
     chat_with_documents,
     embed_chunks,
@@ -16,6 +18,8 @@ from rag_core.contract import (
     search_documents,
     store_document,
 )
+from rag_core.contract.engine import hash_email
+from rag_core.contract.indexing import collection_name
 from rag_core.contract.orchestration import NOTHING_FOUND
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Prompt
@@ -152,3 +156,25 @@ def test_a_question_that_cannot_be_expanded_is_answered_still(stored: UUID, capl
         response = chat_with_documents("shop", QUESTION, QueryOptions(expand_query=True))
     assert response.answer_text.startswith(TEXTS[1])
     assert "the question is not expanded: " in caplog.text
+
+
+def test_an_engine_answers_in_a_conversation_and_knows_users_by_a_hash(
+    stored: UUID, store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate_by(monkeypatch, type="python", object=f"{__name__}:noting")
+    with Engine(collection_name("shop")) as engine:
+        first = engine.answer("Who oils the locks?", "c", "Ada@example.org ")
+        again = engine.answer("And the doors?", "c", "ada@example.org")
+        alone = engine.answer("And the doors?")
+        with pytest.raises(ValueError, match="question must not be empty"):
+            engine.answer(" ")
+    assert (first["answer"], first["conversation_id"], alone["conversation_id"]) == ("So it is [1].", "c", "")
+    assert again["citations"][0]["n"] == 1
+    assert [message.text for message in NOTING.prompts[-2].history] == ["Who oils the locks?", "So it is [1]."]
+    assert NOTING.prompts[-1].history == ()
+    with superuser(store) as connection:
+        (conversation,) = connection.execute("select user_id, n_turns from conversations").fetchall()
+        participants = connection.execute("select name from participants").fetchall()
+    assert conversation == (hash_email("default-tenant", "ada@example.org"), 2)
+    assert participants == [(conversation[0],)]
+    assert "@" not in conversation[0]

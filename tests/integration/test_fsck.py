@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from drafts import TENANT, draft
+from fakes.conversations import converse
 from psycopg import Connection
 from targets import begin, publish, superuser
 
@@ -27,6 +28,7 @@ from rag_core.storage.fsck import (
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import WriteTarget
+from rag_core.types import Query, conversation_id
 
 pytestmark = pytest.mark.postgres
 
@@ -269,6 +271,41 @@ def test_what_is_wrong_with_the_graph_is_told_and_removed(
     assert [change for change in Maintenance().run_all(store, TENANT) if change.action == "removed"] == []
 
 
+@pytest.mark.parametrize(
+    ("invariant", "damage", "subject"),
+    [
+        (
+            "I9 the messages of a conversation are numbered from 1 without a gap",
+            "delete from messages where n = 2",
+            "conversation {id}: 3 of 4 messages",
+        ),
+        (
+            "I9 the messages of a conversation are numbered from 1 without a gap",
+            "update messages set n = 9 where n = 4",
+            "conversation {id}: 4 of 4 messages",
+        ),
+        (
+            "I9 the turns of a conversation are its questions, in order",
+            "update messages set turn = 7 where n = 2",
+            "conversation {id}, message 2",
+        ),
+        (
+            "I9 the turns of a conversation are its questions, in order",
+            "update conversations set n_turns = 5",
+            "conversation {id}: 5 turns",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_conversation_is_told(
+    store: Postgres, connection: "Connection[Any]", invariant: str, damage: str, subject: str
+) -> None:
+    query = Query(text="who?", tenant=TENANT, session_id="s")
+    converse(store, query, query)
+    assert find_violations(connection) == []
+    connection.execute(damage.encode())
+    assert find_violations(connection) == [Violation(invariant, TENANT, subject.format(id=conversation_id(query)))]
+
+
 def test_no_more_are_told_than_were_asked_for(connection: "Connection[Any]") -> None:
     connection.execute("delete from vectors")
     assert len(find_violations(connection)) == 3
@@ -318,6 +355,7 @@ def test_every_invariant_is_broken_here() -> None:
         test_what_is_wrong_with_a_document_is_told,
         test_what_is_wrong_with_a_job_is_told,
         test_what_is_wrong_with_the_graph_is_told_and_removed,
+        test_what_is_wrong_with_a_conversation_is_told,
     )
     broken = {case[0] for test in tests for mark in test.pytestmark for case in mark.args[1]}
     assert broken == set(INVARIANTS)

@@ -6,13 +6,16 @@ from pathlib import Path
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from fakes.conversations import converse
+from targets import superuser
 from trees import ingest, write
 
 from rag_core.storage import schema
+from rag_core.storage.fsck import find_violations
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import DEFAULT_TIMEOUTS, Postgres
 from rag_core.storage.queue import Leases
-from rag_core.types import DEFAULT_TENANT
+from rag_core.types import DEFAULT_TENANT, Query, conversation_id
 
 pytestmark = pytest.mark.postgres
 
@@ -72,6 +75,40 @@ def test_jobs_of_a_version_without_a_queue_are_as_they_were(
             "completed",
         ]
     assert report.documents["completed"] == 1
+
+
+VERSION_1 = """
+insert into rag.conversations (tenant, id, session_id, groups, user_id, metadata) values
+  (%(tenant)s, %(id)s, 's', '{}', 'u-1', '{"turn_count": 2, "topic": "keys"}');
+insert into rag.messages (tenant, conversation_id, n, role, text, metadata) values
+  (%(tenant)s, %(id)s, 1, 'user', 'Who keeps the keys?', '{"intent": "search", "entities": ["Ada"]}'),
+  (%(tenant)s, %(id)s, 2, 'assistant', 'Ada does [1].', '{"confidence": 0.8, "entities": ["Ada", "Bob"]}'),
+  (%(tenant)s, %(id)s, 3, 'user', 'And the locks?', '{"shown": true}')"""
+
+
+def test_a_session_state_of_version_1_goes_on_in_version_2(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    query = Query(text="And the gates?", session_id="s")
+    go_back(store, 20, monkeypatch)
+    with psycopg.connect(store.dsn, autocommit=True, cursor_factory=psycopg.ClientCursor) as connection:
+        connection.execute(VERSION_1, {"tenant": DEFAULT_TENANT, "id": conversation_id(query)})
+
+    schema.migrate(store.dsn)
+    converse(store, query)
+    with superuser(store) as connection:
+        (state,) = connection.execute("select title, n_messages, n_turns, metadata from conversations").fetchall()
+        turns = connection.execute(
+            "select turn_number, question, answer, entities_mentioned, intent, confidence, metadata"
+            " from conversation_turns order by turn_number"
+        ).fetchall()
+        participants = connection.execute("select name from participants order by name").fetchall()
+        assert find_violations(connection) == []
+    assert state == ("Who keeps the keys?", 5, 3, {"topic": "keys"})
+    assert turns == [
+        (1, "Who keeps the keys?", "Ada does [1].", ["Ada", "Bob"], "search", 0.8, {}),
+        (2, "And the locks?", None, [], "", None, {"shown": True}),
+        (3, "And the gates?", "AND THE GATES?", [], "search", None, {}),
+    ]
+    assert participants == [("assistant",), ("user",)]
 
 
 def go_back(store: Postgres, version: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pytest
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 from drafts import SPACE, TENANT, draft, vector
 from example_counts import scale_examples
+from fakes.conversations import converse
 from fakes.replies import stored_reply
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -71,6 +72,7 @@ def fill(store: Postgres) -> None:
         replies.add_feedback(Feedback(answer_id="ans_1", rating=1))
         exposure = Exposure(experiment="one", variant="control", bucket=1, conversation="c", tenant=TENANT)
         Exposures(connection, TENANT).add({"ans_1": exposure})
+    converse(store, Query(text="who?", tenant=TENANT, session_id="s", user_id="u"))
 
 
 async def add_vector(store: Postgres, vector: Vector) -> None:

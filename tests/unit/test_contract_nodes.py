@@ -27,6 +27,7 @@ from rag_core.contract.nodes.memory_store import drop_expired_turns
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node
 from rag_core.contract.vector_store.memory import MemoryVectorStore
 from rag_core.conversation.in_memory import MAX_SESSIONS
+from rag_core.settings import load_settings
 from rag_core.errors import TransientError
 from rag_core.ingestion.sources.files import FilesSource
 from rag_core.types import Entry
@@ -117,13 +118,13 @@ def test_a_memory_store_keeps_turns_and_participants_and_forgets_the_oldest_sess
         assert (await store.get_session("1")).participants == ("user", "assistant")
         return store
 
-    assert len(asyncio.run(work()).list_sessions()) == MAX_SESSIONS
+    assert len(asyncio.run(asyncio.run(work()).list_sessions())) == MAX_SESSIONS
 
 
 def test_a_session_that_has_expired_is_closed_by_the_next_run() -> None:
     manage = build("SessionManagement", memory_store="expiry", session_ttl=60)
     assert run(manage, session_id="old")["active_sessions"] == 1
-    store = nodes.session_management.open_memory_store("default-tenant", "expiry")  # type: ignore[attr-defined]
+    store = nodes.session_management.open_memory_store(load_settings(), "expiry")  # type: ignore[attr-defined]
     asyncio.run(store.save_turn("old", Turn(session_id="old", role="user", content="hello", timestamp=NOW)))
     opened = run(manage, session_id="new")
     assert (opened["session"]["id"], opened["closed"], opened["active_sessions"]) == ("new", ["old"], 1)

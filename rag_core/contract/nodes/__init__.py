@@ -25,9 +25,11 @@ from rag_core.contract.nodes.hallucination_guard import HallucinationGuardConfig
 from rag_core.contract.nodes.hybrid_fusion import HybridFusionConfig, HybridFusionNode
 from rag_core.contract.nodes.incremental_indexer import IncrementalIndexerConfig, IncrementalIndexerNode
 from rag_core.contract.nodes.llm_judge import LLMJudgeConfig, LLMJudgeNode
-from rag_core.contract.nodes.memory_store import BaseMemoryStore, InMemoryStore, Session, Turn
+from rag_core.contract.nodes.memory_store import BaseMemoryStore, InMemoryStore
+from rag_core.contract.nodes.memory_turns import Session, Turn
 from rag_core.contract.nodes.metadata_extractor import MetadataExtractorConfig, MetadataExtractorNode
 from rag_core.contract.nodes.node_config import LLMConfig, NodeConfig, RetryConfig
+from rag_core.contract.nodes.postgres_memory import PostgresMemoryStore
 from rag_core.contract.nodes.re_ranker import ReRankerConfig, ReRankerNode
 from rag_core.contract.nodes.retrieval_evaluation import RetrievalEvaluationConfig, RetrievalEvaluationNode
 from rag_core.contract.nodes.session_management import SessionManagementConfig, SessionManagementNode
@@ -81,6 +83,7 @@ __all__ = [
     "MetadataExtractorConfig",
     "MetadataExtractorNode",
     "NodeConfig",
+    "PostgresMemoryStore",
     "ReRankerConfig",
     "ReRankerNode",
     "RetrievalEvaluationConfig",

@@ -8,7 +8,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from rag_core.contract.nodes.memory_store import BaseMemoryStore, Turn, drop_expired_turns, open_memory_store
+from rag_core.contract.nodes.memory_store import BaseMemoryStore, drop_expired_turns, open_memory_store
+from rag_core.contract.nodes.memory_turns import Turn
 from rag_core.contract.nodes.node_config import NodeConfig
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.conversation.in_memory import MAX_MESSAGES
@@ -20,7 +21,7 @@ _STOP_WORDS = frozenset().union(*STOP_WORDS.values())
 
 
 class ConversationStateConfig(NodeConfig):
-    """`memory_store` names a store of this process. A session ends after `session_ttl` seconds without a turn."""
+    """`memory_store` names a store of this process, or `postgres`. A session ends after `session_ttl` seconds without a turn."""
 
     node_type: Literal["conversation_state"] = "conversation_state"
     memory_store: str = Field(min_length=1)
@@ -40,7 +41,7 @@ class ConversationStateNode:
 
     @as_node(lambda inputs: _describe_turns(str(inputs.get("session_id", "")), []))
     async def run(self, inputs: Inputs) -> Outputs:
-        store = self._store or open_memory_store(load_settings().tenant, self.config.memory_store)
+        store = self._store or open_memory_store(load_settings(), self.config.memory_store)
         session_id, now = str(read_input(inputs, "session_id")), datetime.now(UTC)
         turns = await store.get_history(session_id, MAX_MESSAGES)
         turns = drop_expired_turns(turns, self.config.session_ttl, now)

@@ -2,39 +2,17 @@
 
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import Any, Literal, Protocol
-from uuid import uuid4
+from datetime import datetime
+from typing import Protocol
 
-from pydantic import AwareDatetime, Field
-
-from rag_core.config import Section
+from rag_core.config import Settings
+from rag_core.contract.nodes.memory_turns import Session, Turn, find_participant
+from rag_core.contract.nodes.postgres_memory import PostgresMemoryStore
 from rag_core.conversation.in_memory import MAX_MESSAGES, MAX_SESSIONS
+from rag_core.storage.postgres import Postgres
 
-
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
-class Session(Section):
-    """One conversation. `participants` are the names of those who took part."""
-
-    id: str
-    participants: tuple[str, ...] = ()
-    started_at: AwareDatetime = Field(default_factory=_now)
-    last_activity_at: AwareDatetime = Field(default_factory=_now)
-    metadata: dict[str, Any] = Field({})
-
-
-class Turn(Section):
-    """One message of a conversation. `metadata` can hold its intent and entities."""
-
-    id: str = Field(default_factory=lambda: str(uuid4()))
-    session_id: str
-    role: Literal["user", "assistant", "system"]
-    content: str
-    timestamp: AwareDatetime = Field(default_factory=_now)
-    metadata: dict[str, Any] = Field({})
+IN_POSTGRES = "postgres"
+"""The name of the memory store in Postgres, and the beginning of the names of others, such as `postgres:chat`."""
 
 
 class BaseMemoryStore(Protocol):
@@ -42,11 +20,23 @@ class BaseMemoryStore(Protocol):
         """The session, which begins now if it is new."""
         ...
 
-    async def save_turn(self, session_id: str, turn: Turn) -> None: ...
+    async def save_turn(self, session_id: str, turn: Turn) -> None:
+        """Adds the turn to the end; one whose id is stored is not added again."""
+        ...
 
     async def get_history(self, session_id: str, limit: int) -> list[Turn]:
         """The last `limit` turns, oldest first."""
         ...
+
+
+class SessionStore(BaseMemoryStore, Protocol):
+    """A memory store whose sessions can be listed and closed."""
+
+    async def list_sessions(self) -> list[Session]:
+        """The sessions, the one with the latest activity last."""
+        ...
+
+    async def delete_session(self, session_id: str) -> None: ...
 
 
 class InMemoryStore:
@@ -63,20 +53,24 @@ class InMemoryStore:
 
     async def save_turn(self, session_id: str, turn: Turn) -> None:
         session = await self.get_session(session_id)
-        participants = dict.fromkeys((*session.participants, str(turn.metadata.get("participant", turn.role))))
+        turns = self._turns.setdefault(session_id, deque(maxlen=MAX_MESSAGES))
+        participants = dict.fromkeys((*session.participants, find_participant(turn)))
         changes = {"last_activity_at": turn.timestamp, "participants": tuple(participants)}
         self._store_session(session.model_copy(update=changes))
-        self._turns.setdefault(session_id, deque(maxlen=MAX_MESSAGES)).append(turn)
+        if turn.id not in {stored.id for stored in turns}:
+            turns.append(turn)
 
     async def get_history(self, session_id: str, limit: int) -> list[Turn]:
         turns = list(self._turns.get(session_id, ()))
         return turns[max(0, len(turns) - limit) :]
 
-    def list_sessions(self) -> list[Session]:
-        """The sessions, the one with the latest activity last."""
+    async def list_sessions(self) -> list[Session]:
         return list(self._sessions.values())
 
-    def delete_session(self, session_id: str) -> None:
+    async def delete_session(self, session_id: str) -> None:
+        self._forget(session_id)
+
+    def _forget(self, session_id: str) -> None:
         self._sessions.pop(session_id, None)
         self._turns.pop(session_id, None)
 
@@ -84,15 +78,20 @@ class InMemoryStore:
         self._sessions[session.id] = session
         self._sessions.move_to_end(session.id)
         while len(self._sessions) > MAX_SESSIONS:
-            self.delete_session(next(iter(self._sessions)))
+            self._forget(next(iter(self._sessions)))
 
 
 _stores: defaultdict[tuple[str, str], InMemoryStore] = defaultdict(InMemoryStore)
 
 
-def open_memory_store(tenant: str, name: str) -> InMemoryStore:
-    """The store of this name, which the tenant's nodes of this process share."""
-    return _stores[tenant, name]
+def open_memory_store(settings: Settings, name: str) -> SessionStore:
+    """The store of this name: in Postgres, or one that the tenant's nodes of this process share.
+
+    Raises StoreError if Postgres cannot be reached.
+    """
+    if name.partition(":")[0] == IN_POSTGRES:
+        return PostgresMemoryStore(Postgres.open(settings.store.url), settings.tenant, name)
+    return _stores[settings.tenant, name]
 
 
 def drop_expired_turns(turns: Sequence[Turn], ttl: float, now: datetime) -> list[Turn]:

@@ -13,7 +13,7 @@ from rag_core.settings import load_settings
 
 
 class SessionManagementConfig(NodeConfig):
-    """`memory_store` names a store of this process. A session expires after `session_ttl` seconds without a turn."""
+    """`memory_store` names a store of this process, or `postgres`. A session expires after `session_ttl` seconds without a turn."""
 
     node_type: Literal["session_management"] = "session_management"
     memory_store: str = Field(min_length=1)
@@ -35,12 +35,12 @@ class SessionManagementNode:
         session_id, action = str(read_input(inputs, "session_id")), inputs.get("action", "open")
         if action not in ("open", "close"):
             raise UsageError(f"action must be open or close, got {action!r}")
-        store = open_memory_store(load_settings().tenant, self.config.memory_store)
+        store = open_memory_store(load_settings(), self.config.memory_store)
         earliest = datetime.now(UTC) - timedelta(seconds=self.config.session_ttl)
-        closed = [session.id for session in store.list_sessions() if session.last_activity_at < earliest]
+        closed = [session.id for session in await store.list_sessions() if session.last_activity_at < earliest]
         if action == "close" and session_id not in closed:
             closed.append(session_id)
         for id in closed:
-            store.delete_session(id)
+            await store.delete_session(id)
         session = {} if action == "close" else (await store.get_session(session_id)).model_dump()
-        return {"session": session, "closed": closed, "active_sessions": len(store.list_sessions())}
+        return {"session": session, "closed": closed, "active_sessions": len(await store.list_sessions())}

@@ -2,6 +2,7 @@
 
 alter table conversations
   add title text not null default '',          -- the beginning of the first question
+  add memory_store text not null default '',   -- of the nodes' sessions; empty for those of the gateway's callers
   add n_messages int not null default 0 check (n_messages >= 0),
   add n_turns int not null default 0 check (n_turns >= 0);
 

@@ -11,6 +11,7 @@ from rag_core.answering.pipeline import QueryPipeline
 from rag_core.config import RetrievalSettings, Settings
 from rag_core.errors import UsageError
 from rag_core.retrieval.hybrid import Hybrid
+from rag_core.retrieval.variants import FusedVariants
 from rag_core.settings import load_settings
 from rag_core.types import Query, Reply
 from serve.variants import (
@@ -156,8 +157,9 @@ def test_a_variant_is_made_once_and_is_the_graphs_own_where_nothing_is_changed()
     lexical = SearchOptions(strategies=("bm25",))
     assert held.search_variant(lexical) is held.search_variant(lexical)
     found = held.search_variant(lexical).retriever
-    assert isinstance(found, Hybrid)
-    assert list(found.legs) == ["bm25"]
+    assert isinstance(found, FusedVariants)
+    assert isinstance(found.retriever, Hybrid)
+    assert list(found.retriever.legs) == ["bm25"]
 
 
 def test_the_variants_that_were_not_used_for_longest_go_first() -> None:

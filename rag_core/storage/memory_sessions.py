@@ -1,0 +1,84 @@
+"""The sessions of a memory store: conversations of their own, which are not those of the gateway's callers."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID, uuid5
+
+import psycopg
+from psycopg import Connection
+from psycopg.rows import dict_row
+from psycopg.types.json import Jsonb
+
+from rag_core.errors import StoreError
+from rag_core.storage.conversations import APPEND, ENTER, JOIN
+from rag_core.storage.postgres import transaction
+
+OPEN = """
+insert into conversations (tenant, id, session_id, groups, memory_store)
+values (%(tenant)s, %(conversation)s, %(session_id)s, '{}', %(store)s) on conflict do nothing"""
+SET_ACTIVITY = """
+update conversations set memory_store = %(store)s, last_activity_at = %(created_at)s
+where tenant = %(tenant)s and id = %(conversation)s"""
+SESSIONS = """
+select session_id as id, started_at, last_activity_at, metadata,
+  array(select name from participants p where p.tenant = c.tenant and p.conversation_id = c.id order by joined_at)
+    as participants
+from conversations c where tenant = %(tenant)s and memory_store = %(store)s
+  and (%(conversation)s::uuid is null or id = %(conversation)s) order by last_activity_at, id"""
+HISTORY = """
+select id, %(session_id)s as session_id, role, text as content, created_at as timestamp, metadata from messages
+where tenant = %(tenant)s and conversation_id = %(conversation)s order by n desc limit %(limit)s"""
+DELETE = "delete from conversations where tenant = %(tenant)s and id = %(conversation)s"
+
+_IDS = UUID("0d6c57d4-3f5c-5c2f-8c53-5d5f6f3f0a4e")
+_COLUMNS = {"titles": [], "standalone": "", "is_shift": False, "verdict": "unchecked", "finish": "", "sources": []}
+"""The columns of a message that only gateways set."""
+
+
+class MemorySessions:
+    """The sessions of the tenant's memory store `store`, over one connection. Methods raise StoreError."""
+
+    def __init__(self, connection: Connection, tenant: str, store: str) -> None:
+        self._connection, self._tenant, self._store = connection, tenant, store
+
+    def open(self, session_id: str) -> dict[str, Any]:
+        """The row of the session, which begins now if it is new."""
+        (session,) = self._run(self._scope(session_id), OPEN, SESSIONS)
+        return session
+
+    def save(self, session_id: str, turn: Mapping[str, Any], participant: str) -> None:
+        """Adds a turn to the end of its session; one whose id is stored is not added again."""
+        metadata, text = turn["metadata"], turn["content"]
+        known = {name: metadata[name] for name in ("intent", "entities") if name in metadata}
+        created_at = turn["timestamp"]
+        message = {"position": 1, "id": turn["id"], "role": turn["role"], "text": text, "created_at": created_at}
+        message |= {**_COLUMNS, "intent": "", "entities": [], **known, "metadata": metadata}
+        title = text if turn["role"] == "user" else ""
+        scope = {**self._scope(session_id), "title": title, "messages": Jsonb([message]), "created_at": created_at}
+        self._run({**scope, "participant": participant}, ENTER, APPEND, JOIN, SET_ACTIVITY)
+
+    def history(self, session_id: str, limit: int) -> list[dict[str, Any]]:
+        """The last `limit` turns, oldest first."""
+        return self._run({**self._scope(session_id), "limit": limit}, HISTORY)[::-1]
+
+    def list_sessions(self) -> list[dict[str, Any]]:
+        """The sessions, the one with the latest activity last."""
+        return self._run({**self._scope(""), "conversation": None}, SESSIONS)
+
+    def delete(self, session_id: str) -> None:
+        self._run(self._scope(session_id), DELETE)
+
+    def _scope(self, session_id: str) -> dict[str, Any]:
+        id = uuid5(_IDS, f"{self._tenant}\x1f{self._store}\x1f{session_id}")
+        key = {"tenant": self._tenant, "conversation": id, "session_id": session_id, "store": self._store}
+        return {**key, "groups": [], "user_id": "", "answer_id": "", "collection": ""}
+
+    def _run(self, scope: Mapping[str, Any], *statements: str) -> list[dict[str, Any]]:
+        """Runs the statements in one transaction, and returns the rows of the last one."""
+        try:
+            with transaction(self._connection, self._tenant), self._connection.cursor(row_factory=dict_row) as cursor:
+                for statement in statements:
+                    cursor.execute(statement.encode(), scope)
+                return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise StoreError(f"the store refused a session: {str(error).strip()}") from error

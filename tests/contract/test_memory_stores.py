@@ -1,0 +1,94 @@
+"""What a memory store promises, in memory and in Postgres."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import pytest
+
+from rag_core.contract.nodes import InMemoryStore, PostgresMemoryStore, Turn
+from rag_core.contract.nodes.memory_store import SessionStore
+from rag_core.storage.fsck import find_violations
+from rag_core.storage.postgres import Postgres
+
+T = TypeVar("T")
+NOW = datetime(2026, 11, 26, 12, tzinfo=UTC)
+
+
+@pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
+def memory(request: pytest.FixtureRequest) -> SessionStore:
+    if request.param == "memory":
+        return InMemoryStore()
+    return PostgresMemoryStore(request.getfixturevalue("store"), "tenant-under-test", "postgres")
+
+
+def turn(text: str, role: str = "user", minute: int = 0, **metadata: Any) -> Turn:
+    timestamp = NOW + timedelta(minutes=minute)
+    return Turn(session_id="s", role=role, content=text, timestamp=timestamp, metadata=metadata)  # type: ignore[arg-type]
+
+
+def save(memory: SessionStore, *turns: Turn, session_id: str = "s") -> None:
+    async def work() -> None:
+        for each in turns:
+            await memory.save_turn(session_id, each)
+
+    asyncio.run(work())
+
+
+def ask(work: Callable[[], Awaitable[T]]) -> T:
+    async def asked() -> T:
+        return await work()
+
+    return asyncio.run(asked())
+
+
+def history(memory: SessionStore, limit: int = 10, session_id: str = "s") -> list[Turn]:
+    return ask(lambda: memory.get_history(session_id, limit))
+
+
+def test_turns_come_back_as_they_were_saved_and_in_their_order(memory: SessionStore) -> None:
+    turns = [
+        turn("Be brief.", "system"),
+        turn("Who keeps the keys?", intent="search", entities=["Ada"], extra={"deep": [1, None]}),
+        turn("Ada.", "assistant", participant="bot"),
+    ]
+    save(memory, *turns)
+    assert history(memory) == turns
+    assert history(memory, 2) == turns[1:]
+    assert history(memory, 0) == history(memory, session_id="another") == []
+
+
+def test_a_turn_that_is_saved_again_is_there_once(memory: SessionStore) -> None:
+    first = turn("one")
+    save(memory, first, turn("two"), first)
+    assert [each.content for each in history(memory)] == ["one", "two"]
+
+
+def test_a_session_begins_when_it_is_asked_for_and_knows_who_took_part(memory: SessionStore) -> None:
+    assert ask(lambda: memory.get_session("s")).participants == ()
+    save(memory, turn("one", participant="ada"), turn("two", "assistant", 5), turn("three", minute=9, participant="ada"))
+    session = ask(lambda: memory.get_session("s"))
+    assert (session.id, session.participants) == ("s", ("ada", "assistant"))
+    assert session.last_activity_at == NOW + timedelta(minutes=9)
+
+
+def test_sessions_are_listed_by_their_last_activity_and_can_be_closed(memory: SessionStore) -> None:
+    save(memory, turn("one", minute=2), session_id="late")
+    save(memory, turn("two", minute=3), session_id="later")
+    assert [session.id for session in ask(memory.list_sessions)] == ["late", "later"]
+    ask(lambda: memory.delete_session("late"))
+    assert [session.id for session in ask(memory.list_sessions)] == ["later"]
+    assert history(memory, session_id="late") == []
+    assert len(history(memory, session_id="later")) == 1
+
+
+@pytest.mark.postgres
+def test_stores_of_other_names_and_tenants_have_other_sessions(store: Postgres) -> None:
+    one = PostgresMemoryStore(store, "tenant-under-test", "postgres")
+    save(one, turn("one"))
+    others = ("tenant-under-test", "postgres:chat"), ("another", "postgres")
+    assert [history(PostgresMemoryStore(store, *other)) for other in others] == [[], []]
+    assert len(history(one)) == 1
+    with store.connect("rag_worker") as connection:
+        assert find_violations(connection) == []
