@@ -59,10 +59,19 @@ def show(
     from rag_core.evaluation.claims import has_claims, read_claims
     from rag_core.evaluation.dataset import read_dataset
     from rag_core.evaluation.metrics import relevant_ids
+    from rag_core.evaluation.scripted_conversations import has_scripts, read_scripts
 
     if has_claims(folder):
         claims = [asdict(claim) for claim in read_claims(folder)[:limit]]
         print_rows(claims, claims[0].keys(), options, "no claims")
+        return
+    if has_scripts(folder):
+        turns = [
+            {"conversation": script.id, "turn": position, **asdict(turn)}
+            for script in read_scripts(folder, split, limit)
+            for position, turn in enumerate(script.turns, start=1)
+        ]
+        print_rows(turns, turns[0].keys(), options, "no conversations")
         return
     rows = [
         {

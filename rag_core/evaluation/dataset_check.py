@@ -1,5 +1,6 @@
 """The counts of a dataset, and the rules that its files break."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,13 @@ from rag_core.evaluation.dataset import (
 )
 from rag_core.evaluation.dataset_lines import parse_row, read_lines, split_fields
 from rag_core.evaluation.fingerprints import hash_dataset, hash_grades
+from rag_core.evaluation.scripted_conversations import (
+    has_scripts,
+    hash_scripts,
+    parse_script,
+    read_scripts,
+    scripts_path,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +59,8 @@ def check_dataset(folder: Path, split: str = "test") -> DatasetCheck:
     problems = [problem for path, parse in _list_files(folder, split) for problem in find_line_problems(path, parse)]
     if has_claims(folder):
         return _check_claims(folder, problems)
+    if has_scripts(folder):
+        return _check_scripts(folder, split, problems)
     try:
         dataset = read_dataset(folder, split)
     except DatasetError as error:
@@ -71,6 +81,24 @@ def _check_claims(folder: Path, problems: list[str]) -> DatasetCheck:
         "supported": supported,
         "unsupported": len(claims) - supported,
         "dataset_hash": hash_claims(folder),
+    }
+    return DatasetCheck(facts=facts, problems=tuple(problems))
+
+
+def _check_scripts(folder: Path, split: str, problems: list[str]) -> DatasetCheck:
+    try:
+        scripts = read_scripts(folder, split)
+    except DatasetError as error:
+        return DatasetCheck(facts={}, problems=tuple(dict.fromkeys([*problems, str(error)])))
+    turns = [turn for script in scripts for turn in script.turns]
+    facts = {
+        "dataset": folder.resolve().name,
+        "split": split,
+        "conversations": len(scripts),
+        "turns": len(turns),
+        "follow_ups": sum(turn.is_follow_up for turn in turns),
+        **Counter(turn.expect for turn in turns),
+        "dataset_hash": hash_scripts(scripts),
     }
     return DatasetCheck(facts=facts, problems=tuple(problems))
 
@@ -124,6 +152,7 @@ def _list_files(folder: Path, split: str) -> list[tuple[Path, Callable[[str, str
         (CLAPNQ_ITEMS, parse_clapnq_question),
         (CLAPNQ_ITEMS, parse_clapnq_passage),
         (CLAIMS, parse_claim),
+        (scripts_path(folder, split).name, parse_script),
     ]
     files = [(folder / name, _parse_json_line(parse)) for name, parse in rows]
     return [

@@ -8,6 +8,7 @@ import pytest
 
 from rag_core.errors import DatasetError
 from rag_core.evaluation.answers import contains_reference
+from rag_core.evaluation.dataset_check import check_dataset
 from rag_core.evaluation.scripted_conversations import ScriptedTurn, has_scripts, hash_scripts, read_scripts
 from rag_core.parsing.document import parse
 
@@ -63,6 +64,16 @@ def test_a_split_has_a_file_of_its_own(tmp_path: Path) -> None:
     write_turns(tmp_path, {**KEYS, "question": "When?"}, name="scripted_conversations_train.jsonl")
     assert [script.turns[0].question for script in read_scripts(tmp_path, "train")] == ["When?"]
     assert hash_scripts(read_scripts(tmp_path, "train")) != hash_scripts(read_scripts(tmp_path))
+
+
+def test_the_check_counts_turns_by_what_they_expect_and_lists_broken_lines(tmp_path: Path) -> None:
+    write_turns(tmp_path, KEYS, {"question": "Thanks.", "expect": "conversational"})
+    facts = check_dataset(tmp_path).facts
+    assert (facts["conversations"], facts["turns"], facts["answer"], facts["conversational"]) == (1, 2, 1, 1)
+    broken = check_dataset(write_turns(tmp_path, {**KEYS, "follow_up": True}))
+    assert broken.facts == {}
+    assert len(broken.problems) == 1
+    assert "the first turn cannot be a follow-up" in broken.problems[0]
 
 
 def test_every_fact_of_the_demo_is_in_a_document_that_its_turn_expects() -> None:
