@@ -84,7 +84,7 @@ def list_ways(understander: Understander) -> dict[str, Texts]:
         return [understanding.standalone, *(variant.text for variant in understanding.variants)]
 
     return {
-        "question alone": lambda follow_up: [],
+        "question alone": lambda _: [],
         "previous question": lambda follow_up: [_last_text(follow_up, "user")],
         "last answer": lambda follow_up: [_last_text(follow_up, "assistant")],
         "whole history": lambda follow_up: [message.text for message in follow_up.history],

@@ -17,19 +17,20 @@ def pad_dataset(dataset: Dataset, folders: list[Path]) -> Dataset:
 
 
 def read_padded_corpus(dataset: Dataset) -> Iterator[CorpusDocument]:
-    """Yields the documents of the dataset, and then those of its padding, with ids such as `scifact:4983`.
+    """Yields the documents of the dataset, and then those of its padding, with ids such as `p1:4983`.
 
-    A text that was already read is left out: a copy of a relevant document would count as a wrong hit.
+    These ids have no words of their own, because the words of file names are searched. A text that was already read is
+    left out: a copy of a relevant document would count as a wrong hit.
     """
     texts = set[str]()
     for document in read_corpus(dataset.corpus):
         texts.add(document.text.strip())
         yield document
-    for corpus in dataset.padding:
+    for number, corpus in enumerate(dataset.padding, start=1):
         for document in read_corpus(corpus):
             if (text := document.text.strip()) not in texts:
                 texts.add(text)
-                yield replace(document, id=f"{padding_name(corpus)}:{document.id}")
+                yield replace(document, id=f"p{number}:{document.id}")
 
 
 def padding_name(corpus: Path) -> str:

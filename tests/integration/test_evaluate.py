@@ -241,6 +241,51 @@ def test_the_table_has_a_line_for_each_stage(rag: Any, dataset: Path) -> None:
     assert re.search(r"up to date after [\d.]+ s, with [\d.]+ s for indexes", printed)
 
 
+def add_conversations(dataset: Path) -> None:
+    """Makes the last half of the questions follow-ups that name nothing, with rewrites that do."""
+    rows = []
+    for n, thing in enumerate(THINGS):
+        turns = [f"What is the {thing}?", "When is it inspected?"] if n >= 6 else [f"When is the {thing} inspected?"]
+        rewrite = f"When is the {thing} inspected?"
+        rows.append({"_id": f"q {n}", "user_turns": turns, "rewrite_mixtral": rewrite})
+    (dataset / "rewrites.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    queries = [{"_id": row["_id"], "text": row["user_turns"][-1]} for row in rows]
+    queries.append({"_id": "lacking", "text": "Where is the ferry?"})
+    (dataset / "queries.jsonl").write_text("\n".join(map(json.dumps, queries)))
+
+
+@pytest.mark.slow
+def test_ways_of_searching_conversations_are_compared_over_a_padded_corpus(
+    rag: Any, dataset: Path, tmp_path: Path
+) -> None:
+    add_conversations(dataset)
+    other = tmp_path / "quay"
+    write_dataset(other, [CorpusDocument(id="rope/0", title="rope", text="The rope is inspected on Fridays.")], [])
+    options = ("--pad", other, "--conversation", "raw,fused,gold", "--out", tmp_path / "out")
+    raw, fused, gold = json.loads(rag("evaluate", dataset, *options, "--json"))
+    assert {run["collection"] for run in (raw, fused, gold)} == {"evaluation-harbour+quay-default"}
+    assert (raw["conversation"], raw["padding"]) == ("raw", ["quay"])
+    assert {name: group["questions"] for name, group in fused["groups"].items()}["turn 2"] == 6
+    means = [run["stages"]["final"]["measures"]["ndcg@10"]["mean"] for run in (raw, fused, gold)]
+    assert means[0] < means[1] <= means[2]
+    assert "variants" in fused["stages"]
+    compared = {(row["over"], row["group"]): row["comparison"] for row in gold["conversation_comparisons"]}
+    assert compared["raw", "all"]["better"] == 6
+    assert ("fused", "turn 2") in compared
+    named = rag("compare", tmp_path / "out" / "raw", tmp_path / "out" / "fused")
+    assert "harbour: conversations were searched in different ways: A raw and B fused" in named
+    printed = rag("evaluate", dataset, "--conversation", "raw,fused")
+    assert "hits by place in the conversation" in printed
+    assert "nDCG@10 of fused over raw" in printed
+
+
+@pytest.mark.slow
+def test_ways_of_searching_conversations_require_conversations(rag: Any, dataset: Path) -> None:
+    assert "must be any of raw, rewritten, fused, gold" in rag("evaluate", dataset, "--conversation", "all", code=2)
+    assert "require questions with a history" in rag("evaluate", dataset, "--conversation", "raw,fused", code=2)
+    assert "requires rewrites.jsonl" in rag("evaluate", dataset, "--conversation", "gold", code=2)
+
+
 @pytest.mark.slow
 def test_a_corpus_that_is_in_step_is_not_ingested_again(rag: Any, dataset: Path, store: Postgres) -> None:
     first = json.loads(rag("evaluate", dataset, "--json"))

@@ -55,6 +55,22 @@ def test_a_conversation_has_its_history_and_mt_rag_s_label(tmp_path: Path) -> No
     )
 
 
+def test_rewrites_bring_the_user_s_earlier_turns(tmp_path: Path) -> None:
+    rewrites = '{"_id": "q1", "user_turns": ["The sluice?\\n", "When?"], "rewrite_mixtral": "When does it open? "}'
+    (question,) = read_dataset(write(tmp_path, {**BEIR, "rewrites.jsonl": rewrites})).questions
+    assert question.text == "When does it open?"
+    assert (question.history, question.rewrite) == ((Message(role="user", text="The sluice?"),), "When does it open?")
+
+
+def test_rewrites_keep_the_history_of_a_conversation(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "The sluice?"}, {"role": "assistant", "content": "Yes."}]
+    row = {"_id": "q1", "question": "When?", "history": messages, "answerability": "ANSWERABLE"}
+    rewrites = '{"_id": "q1", "user_turns": ["The sluice?", "When?"], "rewrite_mixtral": "When does it open?"}'
+    files = {**BEIR, "conversations.jsonl": json.dumps(row), "rewrites.jsonl": rewrites}
+    (question,) = read_dataset(write(tmp_path, files)).questions
+    assert (len(question.history), question.rewrite) == (2, "When does it open?")
+
+
 def test_answer_spans_are_references_too(tmp_path: Path) -> None:
     row = {"_id": "q1", "doc_id": "d1", "question": "When?", "answers": [{"text": "nine", "start": 20, "end": 24}]}
     dataset = read_dataset(
@@ -99,6 +115,12 @@ def test_graded_documents_that_are_not_in_the_corpus_are_not_scored(tmp_path: Pa
             "conversations.jsonl",
             {"_id": "q1", "question": "?", "answerability": "MAYBE"},
             "'answerability' must be one of ANSWERABLE, PARTIAL, UNANSWERABLE, UNDERSPECIFIED, got 'MAYBE'",
+        ),
+        ("rewrites.jsonl", {"_id": "q1", "user_turns": []}, "'user_turns' must have at least one turn"),
+        (
+            "rewrites.jsonl",
+            {"_id": "q9", "user_turns": ["When?"], "rewrite_mixtral": "When?"},
+            "no question has the id 'q9'",
         ),
     ],
 )

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rag_core.evaluation.answer_measures import measure_answer
+from rag_core.evaluation.answer_measures import MeasuredAnswer, measure_answer
 from rag_core.evaluation.answer_report import answers_to_json, evaluate_answers
 from rag_core.evaluation.answer_traces import AnswerTrace, PassageText, StatedSentence
 from rag_core.evaluation.answers import (
@@ -109,3 +109,17 @@ def test_a_mean_that_nothing_was_computed_for_is_null() -> None:
     }
     assert report["valid"] is False
     assert {failure["reason"] for failure in report["failures"]} == {"GenerationError: no"}
+
+
+def test_the_confidence_tells_answerable_questions_from_others() -> None:
+    def measure(answerable: bool | None, confidence: float | None) -> MeasuredAnswer:
+        question = replace(QUESTION, answerable=answerable)
+        return measure_answer(question, replace(ANSWERED, confidence=confidence))
+
+    answers = [measure(True, 0.9), measure(True, 0.4), measure(False, 0.5), measure(False, None), measure(None, 0.1)]
+    evaluation = evaluate_answers(answers)
+    assert evaluation.abstention_auroc is not None
+    assert evaluation.abstention_auroc.mean == 0.75
+    assert evaluate_answers(answers[:2]).abstention_auroc is None
+    failed = measure_answer(replace(QUESTION, answerable=False), FAILED)
+    assert evaluate_answers([*answers[:2], failed]).abstention_auroc is None

@@ -41,6 +41,14 @@ def test_a_better_run_is_recommended(rag: Rag, tmp_path: Path) -> None:
     assert "Keep A: B is worse in ndcg@10" in rag("compare", better, base).out
 
 
+def test_other_ways_of_searching_conversations_are_named(rag: Rag, tmp_path: Path) -> None:
+    raw = write_run_folder(tmp_path / "a", draw_values(), conversation="raw")
+    fused = write_run_folder(tmp_path / "b", draw_values(), conversation="fused")
+    assert "conversations were searched in different ways: A raw and B fused" in rag("compare", raw, fused).out
+    assert rag("compare", raw, fused, "--json").json["conversations"] == {"seals": {"A": "raw", "B": "fused"}}
+    assert rag("compare", raw, raw, "--json").json["conversations"] == {}
+
+
 def test_equal_runs_and_small_differences_are_not_called_better(rag: Rag, tmp_path: Path) -> None:
     base = write_run_folder(tmp_path / "a", draw_values())
     same = write_run_folder(tmp_path / "b", draw_values())

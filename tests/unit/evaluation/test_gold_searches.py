@@ -74,8 +74,8 @@ class ScriptedKnowledge:
         return self.facts[question]
 
 
-def task(searched: str) -> GoldSearchTask:
-    target = Target(uri=STORED.uri, words="", searched=searched)
+def task(searched: str, rank: int | None = None) -> GoldSearchTask:
+    target = Target(uri=STORED.uri, words="", searched=searched, rank=rank)
     return GoldSearchTask(settings=load_settings(environment={}), collection="docs", targets={"q1": target})
 
 
@@ -91,3 +91,20 @@ def test_a_search_that_fails_is_a_failure_of_the_legs() -> None:
     knowledge: Any = ScriptedKnowledge({})
     search = task("keys").run(knowledge, QUESTION)
     assert (search.loss.step, search.loss.reason, search.ranks) == ("leg", "RetrievalError: no leg answered", {})
+
+
+@pytest.mark.parametrize(
+    ("facts", "rank", "step", "raw_rank", "hits"),
+    [
+        (FOUND, 0, "variants", 2, 0),
+        (FOUND, 4, "found", 0, 4),
+        (LOST, 4, "found", 0, 4),
+        (LOST, 0, "k", 0, 0),
+    ],
+)
+def test_a_search_with_a_history_is_compared_with_that_of_the_question_alone(
+    facts: Facts, rank: int, step: str, raw_rank: int, hits: int
+) -> None:
+    knowledge: Any = ScriptedKnowledge({QUESTION.text: facts})
+    search = task(QUESTION.text, rank).run(knowledge, QUESTION)
+    assert (search.loss.step, search.raw_rank, search.ranks["hits"]) == (step, raw_rank, hits)

@@ -11,6 +11,7 @@ from rag_core.evaluation.stages import (
     JudgedQuestion,
     Trace,
     count_losses,
+    fill_variants,
     judge_question,
     summarize_stages,
     trec_run,
@@ -192,6 +193,48 @@ def test_each_stage_is_compared_with_what_it_was_given() -> None:
     ]
     alone = to_json(build_evaluation([one({"d1": 1}, [report("dense", 2)], [2])]))
     assert alone["improvements"] == []
+
+
+VARIANTS = [
+    report("variant previous", 8, 6),
+    report("dense", 2, 0),
+    report("bm25", 0),
+    report("fuse", 0, 2),
+    report("variant answer", 6),
+    report("variants", 8, 0, 2),
+]
+"""The stages of a search in which one variant ended before the question's own stages, and another after them."""
+
+
+def test_variants_are_legs_of_their_fusion_whenever_they_end() -> None:
+    judged = one({"d1": 1}, VARIANTS, [8, 0, 2])
+    assert list(judged.legs) == ["bm25", "dense", "variant answer", "variant previous"]
+    assert list(judged.later_stages) == ["fuse", "variants", "final"]
+    steps = build_evaluation([judged]).improvements
+    assert [(step.stage, step.over) for step in steps] == [("fuse", "dense"), ("variants", "fuse")]
+
+
+def test_a_document_that_only_a_variant_found_is_not_lost_in_the_question_s_own_fusion() -> None:
+    assert one({"d4": 1, "d3": 1, "d0": 1, "d9": 1}, VARIANTS, [8, 0, 2]).lost_at == {
+        "d4": "",
+        "d3": "variants",
+        "d0": "",
+        "d9": "legs",
+    }
+
+
+def test_variants_of_a_search_with_one_leg_are_fused_after_it() -> None:
+    for stages in ([report("variant first", 4), report("dense", 2)], [report("dense", 2), report("variant first", 4)]):
+        judged = one({"d1": 1}, [*stages, report("variants", 2, 4)], [2, 4])
+        assert (list(judged.legs), list(judged.later_stages)) == (["dense", "variant first"], ["variants", "final"])
+
+
+def test_a_question_without_variants_passes_through_their_fusion() -> None:
+    alone = one({"d1": 1}, [report("dense", 2), report("bm25", 0), report("fuse", 2, 0)], [2, 0], id="first")
+    filled = fill_variants([alone, one({"d1": 1}, VARIANTS, [8, 0, 2])])
+    assert list(filled[0].later_stages) == ["fuse", "variants", "final"]
+    assert filled[0].measures["variants"] == alone.measures["fuse"]
+    assert fill_variants([alone]) == [alone]
 
 
 def test_a_trec_run_keeps_the_order_of_the_stage() -> None:
