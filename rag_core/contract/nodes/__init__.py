@@ -28,6 +28,7 @@ from rag_core.contract.nodes.llm_judge import LLMJudgeConfig, LLMJudgeNode
 from rag_core.contract.nodes.memory_store import BaseMemoryStore, InMemoryStore, Session, Turn
 from rag_core.contract.nodes.metadata_extractor import MetadataExtractorConfig, MetadataExtractorNode
 from rag_core.contract.nodes.node_config import LLMConfig, NodeConfig, RetryConfig
+from rag_core.contract.nodes.query_clarification import QueryClarificationConfig, QueryClarificationNode
 from rag_core.contract.nodes.re_ranker import ReRankerConfig, ReRankerNode
 from rag_core.contract.nodes.retrieval_evaluation import RetrievalEvaluationConfig, RetrievalEvaluationNode
 from rag_core.contract.nodes.session_management import SessionManagementConfig, SessionManagementNode
@@ -81,6 +82,8 @@ __all__ = [
     "MetadataExtractorConfig",
     "MetadataExtractorNode",
     "NodeConfig",
+    "QueryClarificationConfig",
+    "QueryClarificationNode",
     "ReRankerConfig",
     "ReRankerNode",
     "RetrievalEvaluationConfig",
