@@ -74,7 +74,7 @@ def format_clarification(clarification: Clarification) -> str:
 
 def choose_option(text: str, asked: str) -> str:
     """The option that a reply to `asked` chooses by its number; other replies are returned as they are."""
-    options = dict(_NUMBERED.findall(asked))
+    options = {match[1]: match[2] for match in _NUMBERED.finditer(asked)}
     return options.get(text.strip(" .)"), text)
 
 

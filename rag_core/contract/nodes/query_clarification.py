@@ -14,6 +14,9 @@ from rag_core.types import Query
 from rag_core.wire.result_dicts import hit_from_result
 
 
+_SEARCH: Outputs = {"route": "search", "question": "", "options": []}
+
+
 class QueryClarificationConfig(NodeConfig):
     """`max_options` is the most documents to choose from."""
 
@@ -41,6 +44,3 @@ class QueryClarificationNode:
         if asked is None:
             return dict(_SEARCH)
         return {"route": "clarification", "question": asked.question, "options": list(asked.options)}
-
-
-_SEARCH = {"route": "search", "question": "", "options": []}
