@@ -13,7 +13,6 @@ from rag_core.settings import load_settings
 from rag_core.types import Query
 from rag_core.wire.result_dicts import hit_from_result
 
-
 _SEARCH: Outputs = {"route": "search", "question": "", "options": []}
 
 
