@@ -46,12 +46,13 @@ class SpreadClarifier:
 
     def clarify(self, query: Query, history: Sequence[Message], hits: Sequence[Hit]) -> Clarification | None:
         """`hits` are best first. Questions about several documents at once are not ambiguous."""
-        if _SEVERAL.search(query.text):
+        if not hits or _SEVERAL.search(query.text):
             return None
-        documents = _select_equal(query.text, hits)
+        documents = _select_alike(query.text, hits)
         known = _known_terms(query, history)
         distinctive = _distinctive_terms(documents)
-        if len(documents) < 2 or any(words & known for words in distinctive) or not all(distinctive):
+        is_chosen = any(words & known for words in distinctive)
+        if is_chosen or not all(distinctive) or not _has_rivals(documents, hits):
             return None
         titles = tuple(hit.origin.title for hit in documents[: self.options])
         return Clarification(question=self.question, options=titles)
@@ -73,16 +74,20 @@ def format_clarification(clarification: Clarification) -> str:
 
 def choose_option(text: str, asked: str) -> str:
     """The option that a reply to `asked` chooses by its number; other replies are returned as they are."""
-    options = dict(_NUMBERED.findall(asked))
+    options = {match[1]: match[2] for match in _NUMBERED.finditer(asked)}
     return options.get(text.strip(" .)"), text)
 
 
-def _select_equal(question: str, hits: Sequence[Hit]) -> list[Hit]:
-    """The best hits of the documents that answer a question as well as the best one, with titles like its title."""
+def _has_rivals(documents: Sequence[Hit], hits: Sequence[Hit]) -> bool:
+    """True if at least two of the documents are ranked about equally."""
+    best, lowest = hits[0].score, min(hit.score for hit in hits)
+    return len([hit for hit in documents if best - hit.score <= SCORE_GAP * (best - lowest)]) > 1
+
+
+def _select_alike(question: str, hits: Sequence[Hit]) -> list[Hit]:
+    """The hits of the documents that have titles like the best one's, and as much of the question."""
     documents = _best_by_document(hits)[:MAX_READ_DOCUMENTS]
-    if not documents:
-        return []
-    best, lowest = documents[0], min(hit.score for hit in hits)
+    best = documents[0]
     asked = frozenset(terms(question, _language(best)))
     covered = {hit.chunk.id: asked & _read_terms(hit) for hit in documents}
     most = max(map(len, covered.values()))
@@ -92,7 +97,6 @@ def _select_equal(question: str, hits: Sequence[Hit]) -> list[Hit]:
         hit
         for hit in documents
         if covered[hit.chunk.id] == covered[best.chunk.id]
-        and best.score - hit.score <= SCORE_GAP * (best.score - lowest)
         and _has_similar_title(hit, best)
         and _is_parallel(hit, best, asked)
     ]

@@ -17,7 +17,7 @@ FILES = {
         f"The opening time of the {city} office is {n}:15 in the morning.\n"
         for n, city in enumerate(CITIES, 7)
     },
-    "keys.md": "# Signing keys\n\nSigning keys are replaced every 45 days.\n\nTwo people carry them, and it is quiet.\n\n"
+    "keys.md": "# Signing keys\n\nSigning keys are replaced every 45 days.\n\nTwo people carry them.\n\n"
     "The old signing keys are kept in the red box.\n",
     "canteen.md": "# Canteen\n\nSoup is served at noon. On Fridays there is fish.\n",
 }

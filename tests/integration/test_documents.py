@@ -57,6 +57,10 @@ def test_an_endpoint_writes_the_answers(reader: Reader) -> None:
     assert {request.headers["authorization"] for request in endpoint.requests} == {"Bearer not-a-real-key"}
 
 
+def test_a_conversation_asks_back(reader: Reader) -> None:
+    reader.follow(page("how-to/conversation"))
+
+
 def test_a_bucket_is_kept_in_step(reader: Reader, tmp_path: Path) -> None:
     with run_s3(tmp_path / "s3.log") as url:
         reader.replaced = {"http://minio.internal:9000": url}

@@ -120,6 +120,12 @@ TABLE: Mapping[str, tuple[str, Mapping[str, Any], set[str], set[str]]] = {
         {"query", "context", "conversation_history"},
         {"response", "citations", "tokens_used"},
     ),
+    "QueryClarification": (
+        "query_clarification",
+        {"max_options": 5},
+        {"query", "results", "conversation_history"},
+        {"route", "question", "options"},
+    ),
     "StreamingGenerator": (
         "streaming_generator",
         {
@@ -175,7 +181,6 @@ MISSING = {
     "ConversationCompressor": "conversation/summary.py",
     "TopicShiftDetector": "retrieval/query/topic_shift.py",
     "MemorySummarizer": "conversation/memory.py",
-    "QueryClarification": "conversation/clarification.py",
     "AnswerCaching": "answering/cached.py",
     "MultiHopPlanner": "retrieval/multihop.py",
     "PolicyCompliance": "answering/guarded.py",

@@ -30,6 +30,7 @@ from rag_core.contract.nodes.memory_turns import Session, Turn
 from rag_core.contract.nodes.metadata_extractor import MetadataExtractorConfig, MetadataExtractorNode
 from rag_core.contract.nodes.node_config import LLMConfig, NodeConfig, RetryConfig
 from rag_core.contract.nodes.postgres_memory import PostgresMemoryStore
+from rag_core.contract.nodes.query_clarification import QueryClarificationConfig, QueryClarificationNode
 from rag_core.contract.nodes.re_ranker import ReRankerConfig, ReRankerNode
 from rag_core.contract.nodes.retrieval_evaluation import RetrievalEvaluationConfig, RetrievalEvaluationNode
 from rag_core.contract.nodes.session_management import SessionManagementConfig, SessionManagementNode
@@ -84,6 +85,8 @@ __all__ = [
     "MetadataExtractorNode",
     "NodeConfig",
     "PostgresMemoryStore",
+    "QueryClarificationConfig",
+    "QueryClarificationNode",
     "ReRankerConfig",
     "ReRankerNode",
     "RetrievalEvaluationConfig",
