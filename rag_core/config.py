@@ -768,6 +768,33 @@ class RuleUnderstanding(Section):
     type: Literal["rules"]
 
 
+Sensitivity = Literal["low", "medium", "high"]
+
+
+class ScoredTopicShift(Section):
+    """Similarity to the last three questions and answers, words in common with them, and pronouns."""
+
+    type: Literal["score"]
+    sensitivity: Sensitivity = Field("medium", description="`high` detects more changes, and more that are none.")
+
+
+class WindowTopicShift(Section):
+    """The cosine of the question with the mean of the user's last questions, as in Hyper-KB."""
+
+    type: Literal["drift"]
+    threshold: float = Field(0.4, ge=-1, le=1, description="Cosine below which the subject has changed.")
+    window: int = Field(3, ge=1, description="Number of earlier questions.")
+
+
+class NoTopicShift(Section):
+    """No detection: every question is searched together with its history."""
+
+    type: Literal["none"]
+
+
+TopicShiftSettings = Annotated[ScoredTopicShift | WindowTopicShift | NoTopicShift, Field(discriminator="type")]
+
+
 class ConversationSettings(Section):
     """The interpretation of a question in its conversation."""
 
@@ -775,6 +802,10 @@ class ConversationSettings(Section):
         RuleUnderstanding(type="rules"), description="Interpreter of questions that have a history."
     )
     weights: VariantWeights = Field(VariantWeights(), description="Texts that are searched, and their weights.")
+    topic_shift: TopicShiftSettings = Field(
+        ScoredTopicShift(type="score"),
+        description="Detection of questions that change the subject; they are searched without their history.",
+    )
 
 
 FusionWeight = Annotated[FiniteFloat, Field(ge=0)]
