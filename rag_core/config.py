@@ -790,6 +790,33 @@ class RepetitionSettings(Stage):
     turns: int = Field(3, ge=1, description="Number of earlier turns that an answer is compared with.")
 
 
+Sensitivity = Literal["low", "medium", "high"]
+
+
+class ScoredTopicShift(Section):
+    """Similarity to the last three questions and answers, words in common with them, and pronouns."""
+
+    type: Literal["score"]
+    sensitivity: Sensitivity = Field("medium", description="`high` detects more changes, and more that are none.")
+
+
+class WindowTopicShift(Section):
+    """The cosine of the question with the mean of the user's last questions, as in Hyper-KB."""
+
+    type: Literal["drift"]
+    threshold: float = Field(0.4, ge=-1, le=1, description="Cosine below which the subject has changed.")
+    window: int = Field(3, ge=1, description="Number of earlier questions.")
+
+
+class NoTopicShift(Section):
+    """No detection: every question is searched together with its history."""
+
+    type: Literal["none"]
+
+
+TopicShiftSettings = Annotated[ScoredTopicShift | WindowTopicShift | NoTopicShift, Field(discriminator="type")]
+
+
 class ConversationSettings(Section):
     """The interpretation of a question in its conversation."""
 
@@ -802,6 +829,10 @@ class ConversationSettings(Section):
     )
     repetition: RepetitionSettings = Field(
         RepetitionSettings(), description="Check for answers that repeat earlier ones."
+    )
+    topic_shift: TopicShiftSettings = Field(
+        ScoredTopicShift(type="score"),
+        description="Detection of questions that change the subject; they are searched without their history.",
     )
 
 

@@ -46,8 +46,8 @@ class RemoteModels:
     `reranker` and `judge` score like the models that `find_remote_reranker` and `find_remote_judge` return. `chat`
     writes the answers, and also serves a judge or reranker with the same endpoint. With a remote `embedder` the lexical
     judge compares words only, because it would need token vectors. The other language models are called over `pool`.
-    `protect` returns the method of a role's circuit breaker, for the models that are not remote. Whoever creates this
-    object closes it before its event loop ends.
+    `protect` returns the method of a role's circuit breaker, for the models that are not remote. `embedders` holds the
+    embedders that `build_question_embedder` built. Whoever creates this object closes it before its event loop ends.
     """
 
     embedder: QueryEmbedder | None = None
@@ -56,6 +56,7 @@ class RemoteModels:
     chat: Chat | None = None
     pool: HttpPool = field(default_factory=HttpPool, compare=False)
     protect: Protection = field(default=no_protection, compare=False)
+    embedders: dict[tuple[Protection, str], QueryEmbedder] = field(default_factory=dict, compare=False)
 
     async def aclose(self) -> None:
         """Closes the connections to endpoints."""

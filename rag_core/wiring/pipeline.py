@@ -52,7 +52,7 @@ def build_pipeline(
             confident=answering.confident,
             notice=pack.passages,
         ),
-        understander=build_understander(settings),
+        understander=build_understander(settings, corpus, remote),
         conversations=conversations,
         style=Style(pack=settings.prompt.pack, citations=settings.prompt.citations),
         hosts=frozenset(guard.link_hosts),

@@ -27,8 +27,7 @@ from rag_core.config import (
     WeightedFusion,
 )
 from rag_core.errors import ConfigError
-from rag_core.models.encoders.batching import BatchingEmbedder
-from rag_core.models.encoders.query_embedder import ProtectedQueryEmbedder, ThreadedQueryEmbedder, ThreadedQueryWeigher
+from rag_core.models.encoders.query_embedder import ThreadedQueryWeigher
 from rag_core.protocols import Leg, Reranker, Retriever
 from rag_core.retrieval.bm25 import Bm25Leg
 from rag_core.retrieval.dense import DenseLeg
@@ -45,9 +44,10 @@ from rag_core.retrieval.splade import SpladeLeg
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.wiring.budget import retriever_timeout
-from rag_core.wiring.embedding import embedding_space, load_shared_encoder
+from rag_core.wiring.embedding import embedding_space
 from rag_core.wiring.models import RemoteModels, find_remote_reranker, select_chat
 from rag_core.wiring.python_objects import build_python_object
+from rag_core.wiring.question_embedder import build_question_embedder
 from rag_core.wiring.reranking import build_reranker
 from rag_core.wiring.splade import load_shared_weigher, weigher_fingerprint
 
@@ -107,9 +107,7 @@ class _RetrieverBuilder:
     @cached_property
     def _dense_leg(self) -> Leg:
         embedding = self._settings.embedding
-        embedder = self._remote.embedder or ProtectedQueryEmbedder(
-            BatchingEmbedder(ThreadedQueryEmbedder(load_shared_encoder(embedding))), self._remote.protect("embedder")
-        )
+        embedder = build_question_embedder(embedding, self._remote)
         return DenseLeg(self._corpus, embedder, embedding_space(embedding))
 
     @cached_property

@@ -68,7 +68,7 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     def loaded(*_: object) -> Any:
         raise AssertionError("a model was loaded in this process")
 
-    for role in ("retrieval", "generation", "judging"):
+    for role in ("question_embedder", "generation", "judging"):
         monkeypatch.setattr(f"rag_core.wiring.{role}.load_shared_encoder", loaded)
     monkeypatch.setattr("rag_core.wiring.judging._load_judge_classifier", loaded)
     monkeypatch.setattr("rag_core.wiring.reranking._load_reranker_model", loaded)
