@@ -11,8 +11,6 @@ that it received. The memory is that of the gateway's process, after the second 
 
 import argparse
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -27,18 +25,30 @@ import numpy as np
 import psutil
 
 from benchmarks.machine import heading
-from benchmarks.replica import find_replica
-from benchmarks.scratch import exit_when_terminated, scratch_folder, server_in
+from benchmarks.scratch import scratch_folder, server_in
+from rag_core.config import Settings
 from rag_core.settings import load_settings
 from rag_core.storage.conversation_list import ConversationList
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT
 
 HOST, PORT = "127.0.0.1", 8129
-SETTINGS = ("embedding.type=hashing",)
+SETTINGS = ("embedding.type=hashing", "answering.budget=none")
+"""Without the time limits of a search, which a machine that also runs the clients can exceed."""
 TIMEOUT = 120.0
 """Seconds after which a turn counts as lost."""
 ABOVE_ALL = 2**31 - 1
+GATEWAY = """
+import sys
+import uvicorn
+from rag_core.config import Settings
+from serve.gateway import build_fastapi
+from serve.profiles import ServedProfiles
+from serve.services import open_shared_resources
+settings = Settings.model_validate_json(sys.argv[1])
+services = open_shared_resources(settings).build_services(settings)
+uvicorn.run(build_fastapi(ServedProfiles(services)), host=sys.argv[2], port=int(sys.argv[3]), log_level="error")
+"""
 QUESTIONS = ("How often are the signing keys of site {n} replaced?", "And who does that there?", "And why?")
 
 
@@ -56,19 +66,39 @@ class Load:
     unremembered: int = 0
 
 
+class Gateway:
+    """A gateway in a process of its own, which can be killed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._command = [sys.executable, "-c", GATEWAY, settings.model_dump_json(), HOST, str(PORT)]
+        self._process = subprocess.Popen(self._command)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        """Kills the process with SIGKILL, and starts the next one."""
+        self.kill()
+        self._process = subprocess.Popen(self._command)
+
+    @property
+    def memory(self) -> float:
+        """The resident memory in megabytes."""
+        return float(psutil.Process(self._process.pid).memory_info().rss) / (1 << 20)
+
+
 def main() -> None:
     arguments = _arguments()
     print(heading())
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         _ingest(scratch, dsn)
         settings = load_settings(None, "default", [f"store.url={dsn}", *SETTINGS], environment={})
-        from serve.app import build_local_application
-        from serve.gateway_settings import GatewaySettings
-        from serve.shape.local import serve_locally
-
-        with serve_locally(lambda: build_local_application(GatewaySettings(own=settings)), HOST, PORT) as url:
-            exit_when_terminated()
-            _measure(url, Postgres(dsn), arguments)
+        gateway = Gateway(settings)
+        try:
+            _measure(gateway, Postgres(dsn), arguments)
+        finally:
+            gateway.kill()
 
 
 def _ingest(scratch: Path, store: str) -> None:
@@ -81,7 +111,7 @@ def _ingest(scratch: Path, store: str) -> None:
     subprocess.run([*command, *(part for setting in SETTINGS for part in ("--set", setting))], check=True)
 
 
-def _measure(url: str, store: Postgres, arguments: argparse.Namespace) -> None:
+def _measure(gateway: Gateway, store: Postgres, arguments: argparse.Namespace) -> None:
     total = arguments.sessions * arguments.turns
     kill_at = {total * (n + 1) // (arguments.kills + 1) for n in range(arguments.kills)}
     memory = dict[int, float]()
@@ -89,13 +119,13 @@ def _measure(url: str, store: Postgres, arguments: argparse.Namespace) -> None:
     def watch() -> None:
         done = len(load.seconds)
         if done in (2 * arguments.sessions, total):
-            memory[done] = psutil.Process(find_replica()[0]).memory_info().rss / (1 << 20)
+            memory[done] = gateway.memory
         if done in kill_at:
-            os.kill(find_replica()[0], signal.SIGKILL)
+            gateway.restart()
 
     load = Load(on_turn=watch)
     began = time.perf_counter()
-    asyncio.run(run_sessions(f"{url}/v1/answer", arguments.sessions, arguments.turns, load))
+    asyncio.run(run_sessions(f"http://{HOST}:{PORT}/v1/answer", arguments.sessions, arguments.turns, load))
     wall = time.perf_counter() - began
     p50, p99 = np.percentile(load.seconds, [50, 99])
     print(f"{arguments.sessions} sessions of {arguments.turns} turns: {len(load.seconds)} answers in {wall:.1f} s")

@@ -4,7 +4,7 @@ Turns of one conversation are stored one after the other: each locks the row of 
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any
 from uuid import uuid4
 
@@ -77,7 +77,7 @@ _SOURCES = TypeAdapter(tuple[Citation, ...])
 class StoredConversations:
     """The conversations of a store. Its connections belong to the event loop that uses it first.
 
-    `protect` surrounds each use of the store.
+    `protect` surrounds each attempt to get a connection.
     """
 
     def __init__(self, postgres: Postgres, protect: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
@@ -128,9 +128,11 @@ class StoredConversations:
     async def _transaction(self, tenant: str) -> AsyncIterator[AsyncConnection]:
         """A transaction of the tenant, in which statements are sent without waiting for the results of others."""
         try:
-            with self._protect():
-                await self._pool.open()
-                async with self._pool.connection() as connection, connection.pipeline(), connection.transaction():
+            async with AsyncExitStack() as opened:
+                with self._protect():
+                    await self._pool.open()
+                    connection = await opened.enter_async_context(self._pool.connection())
+                async with connection.pipeline(), connection.transaction():
                     await connection.execute(SET_TENANT, {"tenant": tenant})
                     yield connection
         except (psycopg.Error, PoolTimeout) as error:

@@ -9,9 +9,7 @@ from serve.bodies.requests import SearchScope
 from serve.http.caller import Caller
 
 
-def build_query(
-    scope: SearchScope, text: str, caller: Caller, session_id: str = "", answer_id: str = ""
-) -> Query:
+def build_query(scope: SearchScope, text: str, caller: Caller, session_id: str = "", answer_id: str = "") -> Query:
     """`answer_id` is the id that the client receives. Raises FilterError if the filter breaks the grammar."""
     record_question(text)
     return Query(

@@ -63,9 +63,7 @@ def kept(request: pytest.FixtureRequest) -> Kept:
 
 def turn(number: int, **changes: Any) -> Turn:
     query = replace(QUERY, text=f"question {number}", **changes)
-    return Turn(
-        query=query, understanding=Understanding(standalone=query.text), answer=Answer(text=f"answer {number}")
-    )
+    return Turn(query=query, understanding=Understanding(standalone=query.text), answer=Answer(text=f"answer {number}"))
 
 
 def remember(kept: Kept, *turns: Turn) -> None:

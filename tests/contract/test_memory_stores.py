@@ -67,7 +67,9 @@ def test_a_turn_that_is_saved_again_is_there_once(memory: SessionStore) -> None:
 
 def test_a_session_begins_when_it_is_asked_for_and_knows_who_took_part(memory: SessionStore) -> None:
     assert ask(lambda: memory.get_session("s")).participants == ()
-    save(memory, turn("one", participant="ada"), turn("two", "assistant", 5), turn("three", minute=9, participant="ada"))
+    save(
+        memory, turn("one", participant="ada"), turn("two", "assistant", 5), turn("three", minute=9, participant="ada")
+    )
     session = ask(lambda: memory.get_session("s"))
     assert (session.id, session.participants) == ("s", ("ada", "assistant"))
     assert session.last_activity_at == NOW + timedelta(minutes=9)

@@ -35,9 +35,7 @@ def graph(store: Postgres, retriever: RecordingRetriever | None = None) -> Servi
     built = scripted_graph(retriever or RecordingRetriever(hits=HITS), generator, postgres=store)
     conversations = PostgresConversations(built.conversation_store)
     assert isinstance(built.answerer, QueryPipeline)
-    return replace(
-        built, conversations=conversations, answerer=replace(built.answerer, conversations=conversations)
-    )
+    return replace(built, conversations=conversations, answerer=replace(built.answerer, conversations=conversations))
 
 
 def work(store: Postgres, do: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:
@@ -71,7 +69,11 @@ def test_a_conversation_outlasts_the_gateway_that_stored_it(store: Postgres) -> 
     assert {key: listed[key] for key in ("id", "title", "turns")} == {"id": "mine", "title": "How often?", "turns": 1}
     reply, question = get(store, "/v1/conversations/mine/messages").json()["data"]
     assert (question["role"], question["text"], question["citations"]) == ("user", "How often?", [])
-    assert (reply["id"], reply["text"], reply["verdict"]) == (first["id"], first["answer"], first["grounding"]["verdict"])
+    assert (reply["id"], reply["text"], reply["verdict"]) == (
+        first["id"],
+        first["answer"],
+        first["grounding"]["verdict"],
+    )
     assert reply["citations"][0]["quote"] == first["citations"][0]["quote"]
     (second,) = answer(store, "And then?")
     assert second["conversation_id"] == "mine"
@@ -150,7 +152,9 @@ def test_a_request_that_is_sent_again_is_stored_once(store: Postgres) -> None:
 def test_a_conversation_ends_some_days_after_its_last_message(store: Postgres) -> None:
     converse(store, MINE, replace(MINE, session_id="old"))
     with superuser(store) as connection:
-        connection.execute("update conversations set last_activity_at = now() - interval '8 days' where session_id = 'old'")
+        connection.execute(
+            "update conversations set last_activity_at = now() - interval '8 days' where session_id = 'old'"
+        )
     (change,) = remove_old_conversations(store, DEFAULT_TENANT, 7)
     assert (change.action, change.subject) == ("removed", "1 conversations")
     assert remove_old_conversations(store, DEFAULT_TENANT, 7) == []

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from fakes.conversations import converse
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from targets import superuser
 from trees import ingest, write
 

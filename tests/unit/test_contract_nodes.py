@@ -27,9 +27,9 @@ from rag_core.contract.nodes.memory_store import drop_expired_turns
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node
 from rag_core.contract.vector_store.memory import MemoryVectorStore
 from rag_core.conversation.in_memory import MAX_SESSIONS
-from rag_core.settings import load_settings
 from rag_core.errors import TransientError
 from rag_core.ingestion.sources.files import FilesSource
+from rag_core.settings import load_settings
 from rag_core.types import Entry
 from rag_core.wiring.ingestion import open_files_source
 

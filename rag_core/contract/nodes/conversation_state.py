@@ -21,7 +21,10 @@ _STOP_WORDS = frozenset().union(*STOP_WORDS.values())
 
 
 class ConversationStateConfig(NodeConfig):
-    """`memory_store` names a store of this process, or `postgres`. A session ends after `session_ttl` seconds without a turn."""
+    """`memory_store` is `postgres`, or names a store of this process.
+
+    A session ends after `session_ttl` seconds without a turn.
+    """
 
     node_type: Literal["conversation_state"] = "conversation_state"
     memory_store: str = Field(min_length=1)

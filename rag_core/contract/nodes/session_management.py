@@ -13,7 +13,10 @@ from rag_core.settings import load_settings
 
 
 class SessionManagementConfig(NodeConfig):
-    """`memory_store` names a store of this process, or `postgres`. A session expires after `session_ttl` seconds without a turn."""
+    """`memory_store` is `postgres`, or names a store of this process.
+
+    A session expires after `session_ttl` seconds without a turn.
+    """
 
     node_type: Literal["session_management"] = "session_management"
     memory_store: str = Field(min_length=1)
