@@ -13,7 +13,7 @@ from rag_cli.claim_evaluation import INVALID_EXIT_CODE, evaluate_claims
 from rag_cli.conversation_view import build_group_table, print_comparisons
 from rag_cli.dataset_evaluation import Choices, DatasetResults, ModelEndpoint, evaluate_dataset
 from rag_cli.ingest import RunnerOption
-from rag_cli.script_evaluation import ScriptChoices, evaluate_scripts
+from rag_cli.script_evaluation import evaluate_scripts
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.waterfall_view import print_waterfall
@@ -141,19 +141,11 @@ def evaluate(
     from rag_core.evaluation.claims import has_claims
     from rag_core.evaluation.scripted_conversations import has_scripts
 
-    if len(datasets) > 1 and (collection or against):
-        raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
-    names = _read_names(datasets)
+    names = _read_names(datasets, is_alone=bool(collection or against))
     if any(map(has_claims, datasets)):
-        rule = "claims measure only the judge: options about retrieval and answers do not apply"
-        _reject_options(rule, answers, own_documents, ragas, judge, collection, against, retriever, pad)
+        if answers or own_documents or ragas or judge or collection or against or retriever or pad:
+            raise UsageError("claims measure only the judge: options about retrieval and answers do not apply")
         evaluate_claims(datasets, limit, callers, options, out)
-        return
-    if any(map(has_scripts, datasets)):
-        rule = "scripted conversations measure answers: options about retrieval and judges do not apply"
-        _reject_options(rule, answers, own_documents, ragas, judge, against, retriever, pad)
-        script_choices = ScriptChoices(limit=limit, split=split, collection=collection, runner=runner, callers=callers)
-        evaluate_scripts(datasets, script_choices, options, out)
         return
     modes = _read_modes(conversation)
     ragas_endpoint = _read_endpoint("--ragas", ragas, ragas_model)
@@ -176,6 +168,9 @@ def evaluate(
         ragas=ragas_endpoint,
         judge=judge_endpoint,
     )
+    if any(map(has_scripts, datasets)):
+        evaluate_scripts(datasets, choices, options, out)
+        return
     results: list[DatasetResults] = []
     for folder, name in zip(datasets, names, strict=True):
         outs = _choose_folders(out, modes, name if len(names) > 1 else "")
@@ -191,18 +186,16 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _read_names(datasets: Sequence[Path]) -> list[str]:
-    """The names of the datasets. Raises UsageError if two are the same."""
+def _read_names(datasets: Sequence[Path], is_alone: bool) -> list[str]:
+    """The names of the datasets. Raises UsageError if two are the same, or if one that must be alone is not."""
+    if len(datasets) > 1 and is_alone:
+        raise UsageError(f"--collection and --against require one dataset, got {len(datasets)}")
     names = [folder.resolve().name for folder in datasets]
     if len(set(names)) < len(names):
         raise UsageError(f"datasets must have different names, got {', '.join(names)}")
     return names
 
 
-def _reject_options(rule: str, *values: object) -> None:
-    """Raises UsageError with the rule if an option has a value."""
-    if any(values):
-        raise UsageError(rule)
 def _read_modes(text: str) -> "list[ConversationMode]":
     from rag_core.evaluation.conversation_mode import ConversationMode
 

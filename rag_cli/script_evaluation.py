@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from jobs.evaluate import collection_name, ingest_dataset
-from jobs.ingest import RunnerName
+from rag_cli.dataset_evaluation import Choices
 from rag_cli.outcome_progress import collect_outcomes
 from rag_cli.terminal.consoles import stderr_console, stdout_console
 from rag_cli.terminal.options import GlobalOptions, print_json
@@ -29,21 +29,10 @@ if TYPE_CHECKING:
 MAX_SHOWN_ERRORS = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScriptChoices:
-    """The options of `rag evaluate` that apply to scripted conversations."""
-
-    limit: int | None
-    split: str
-    collection: str | None
-    runner: RunnerName
-    callers: int
-
-
-def evaluate_scripts(folders: Sequence[Path], choices: ScriptChoices, options: GlobalOptions, out: Path | None) -> None:
+def evaluate_scripts(folders: Sequence[Path], choices: Choices, options: GlobalOptions, out: Path | None) -> None:
     """Asks the turns of each conversation, prints the figures, and writes them to `out`.
 
-    Raises UsageError for several folders.
+    Raises UsageError for several folders, and for options that do not apply.
     """
     from jobs.evaluation_files import check_folder
     from jobs.script_files import write_script_evaluation
@@ -52,6 +41,8 @@ def evaluate_scripts(folders: Sequence[Path], choices: ScriptChoices, options: G
 
     if len(folders) > 1:
         raise UsageError(f"scripted conversations require one dataset, got {len(folders)}")
+    if choices.answers or choices.against or choices.retriever:
+        raise UsageError("scripted conversations measure answers: options about retrieval and judges do not apply")
     folder = folders[0]
     scripts = read_scripts(folder, choices.split, choices.limit)
     if out:
@@ -75,7 +66,7 @@ class _ScriptRun:
     """The collection and the store in which the conversations of a folder are asked."""
 
     folder: Path
-    choices: ScriptChoices
+    choices: Choices
     options: GlobalOptions
     console: "Console"
 

@@ -91,7 +91,7 @@ def _check_scripts(folder: Path, split: str, problems: list[str]) -> DatasetChec
     except DatasetError as error:
         return DatasetCheck(facts={}, problems=tuple(dict.fromkeys([*problems, str(error)])))
     turns = [turn for script in scripts for turn in script.turns]
-    facts = {
+    facts: dict[str, Any] = {
         "dataset": folder.resolve().name,
         "split": split,
         "conversations": len(scripts),

@@ -10,7 +10,7 @@ from rag_core.text.sentences import sentence_spans
 from rag_core.types import Finish, Reply
 
 ANSWERED: frozenset[Finish] = frozenset({"stop", "passages", "cut"})
-_MARKER = re.compile(r"\[\d+\]")
+_MARKS = re.compile(r"\[\d+\]|[“”]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +35,13 @@ class ScriptedReply:
 
     @property
     def text(self) -> str:
-        """The answer without markers."""
-        return _MARKER.sub("", self.answer)
+        """The answer without markers and quotation marks, and without the line that introduces quoted passages."""
+        answer = self.answer.partition("\n\n")[2] if self.finish == "passages" else self.answer
+        return _MARKS.sub("", answer)
 
     @property
     def sentences(self) -> frozenset[str]:
-        """The sentences of the answer, without markers, spaces and full stops around them."""
+        """The sentences of the text, without spaces and full stops around them."""
         text = self.text
         return frozenset(filter(None, (text[start:end].strip(" .\n") for start, end in sentence_spans(text))))
 

@@ -60,6 +60,14 @@ def test_a_repetition_is_caught_by_saying_so_or_by_other_sentences() -> None:
     assert not is_repetition(measured(WHO, partly, 2), [first])
 
 
+def test_quoted_passages_count_without_their_quotation_marks_and_introduction() -> None:
+    quoted = "No sentence answers this for certain. The closest passages:\n\n“{}” [1]"
+    reply = replace(RIGHT, answer=quoted.format("Every 90 days keys are replaced."), finish="passages")
+    assert name_failure(measured(KEYS, reply)) == ""
+    other = replace(reply, answer=quoted.format("They are kept in a box."))
+    assert is_met(expecting("repeated", other), [measured(KEYS, reply)])
+
+
 def test_shares_compare_follow_ups_with_the_same_questions_alone() -> None:
     who = replace(RIGHT, answer="By two holders.[1]", searched=(WHO.question, KEYS.question))
     alone = replace(RIGHT, documents=("locks.md",))
