@@ -757,6 +757,7 @@ class VariantWeights(Section):
     """The weights of the texts that are searched for a question with a history; 0 leaves one out."""
 
     question: HistoryWeight = Field(1.0, description="Weight of the question itself.")
+    carried: HistoryWeight = Field(1.0, description="Weight of the question with what it refers to.")
     previous: HistoryWeight = Field(0.5, description="Weight of the user's previous message.")
     answer: HistoryWeight = Field(0.5, description="Weight of the last answer.")
     first: HistoryWeight = Field(0.5, description="Weight of the first message of the conversation.")

@@ -1,12 +1,21 @@
-"""Understanding by rules, without a language model: variants of the question from the history."""
+"""Understanding by rules, without a language model: what the question refers to, and variants from the history."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from rag_core.retrieval.query.coreference import find_referent, list_answers
+from rag_core.retrieval.query.follow_up import FollowUp, recognize_follow_up
+from rag_core.stage import stage
 from rag_core.types import Message, Query, Understanding, Variant, VariantName
 
 MAX_VARIANT_CHARS = 1_000
 """The longest text of a variant from the history, in characters."""
+
+CLARIFICATION = "clarification"
+"""The intent of a message that was answered by asking back."""
+
+_MARKER = re.compile(r"\s*\[\d+\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +23,7 @@ class VariantWeights:
     """The weights of the variants in the fusion; a variant with weight 0 is not searched."""
 
     question: float = 1.0
+    carried: float = 1.0
     previous: float = 0.5
     answer: float = 0.5
     first: float = 0.5
@@ -21,23 +31,66 @@ class VariantWeights:
 
 @dataclass(frozen=True, slots=True)
 class RuleUnderstander:
-    """Searches the question together with earlier messages, each as a variant of its own."""
+    """Adds to a follow-up question what it refers to, and searches earlier messages as variants of their own.
+
+    Other questions are searched alone: over the 83 of MT-RAG, the messages cost .02 to .11 nDCG@10.
+    """
 
     weights: VariantWeights = VariantWeights()
 
     async def understand(self, query: Query, history: Sequence[Message]) -> Understanding:
         if not history:
             return Understanding(standalone=query.text)
-        variants = tuple(list_variants(query.text, history, self.weights))
-        return Understanding(standalone=query.text, variants=variants, method="rules")
+        question = continue_question(query.text, history)
+        async with stage("coreference") as running:
+            follow_up = recognize_follow_up(query.text, history)
+            carried = find_referent(question, history).select(follow_up)
+            running.figures.update(follow_up=bool(follow_up), carried=len(carried))
+        async with stage("rewrite") as running:
+            extended = f"{question} ({'; '.join(carried)})" if carried else question
+            variants = self._list_variants(query.text, history, follow_up, extended)
+            running.figures.update(variants=len(variants))
+        return Understanding(
+            standalone=extended if follow_up else question,
+            variants=variants,
+            resolved=dict.fromkeys(follow_up.references, "; ".join(carried)) if carried else {},
+            method="rules",
+        )
+
+    def _list_variants(
+        self, question: str, history: Sequence[Message], follow_up: FollowUp, carried: str
+    ) -> tuple[Variant, ...]:
+        """All variants of a follow-up, and of a question whose language has no word lists.
+
+        Any other is searched alone, except that the second question of a conversation is also searched with what it
+        could refer to: its first follow-up is the one whose words are least reliable.
+        """
+        if follow_up or not follow_up.is_known:
+            return tuple(list_variants(question, history, self.weights, carried))
+        is_second = sum(message.role == "user" for message in history) == 1
+        variants = list_variants(question, history, self.weights, carried if is_second else "")
+        return tuple(variant for variant in variants if variant.name in ("question", "carried"))
 
 
-def list_variants(question: str, history: Sequence[Message], weights: VariantWeights) -> Iterator[Variant]:
-    """Yields the question and the variants with a weight. A text that occurs twice has the weight of the first."""
+def continue_question(question: str, history: Sequence[Message]) -> str:
+    """The question; if it answers a clarification, the question that was to be clarified, together with it."""
+    if len(history) < 2 or history[-1].intent != CLARIFICATION:
+        return question
+    return f"{history[-2].standalone or history[-2].text} ({question})"
+
+
+def list_variants(
+    question: str, history: Sequence[Message], weights: VariantWeights, carried: str = ""
+) -> Iterator[Variant]:
+    """Yields the question and the variants with a weight. A text that occurs twice has the weight of the first.
+
+    `carried` is the question with what it refers to.
+    """
     said = [message.text for message in history if message.role == "user"]
-    answers = [message.text for message in history if message.role == "assistant"]
+    answers = [_MARKER.sub("", message.text) for message in list_answers(history)]
     texts: list[tuple[VariantName, str, float]] = [
         ("question", question, weights.question),
+        ("carried", carried, weights.carried),
         ("previous", said[-1] if said else "", weights.previous),
         ("answer", answers[-1] if answers else "", weights.answer),
         ("first", said[0] if said else "", weights.first),

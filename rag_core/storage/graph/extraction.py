@@ -82,6 +82,11 @@ def extract_graph(text: str) -> Graph:
     return Graph(counts, {name: first_labels[name] for name in counts}, _relation_weights(mentions, counts.keys()))
 
 
+def list_names(text: str) -> tuple[str, ...]:
+    """The entities of a text as they are first written, the most frequent ones first."""
+    return tuple(extract_graph(text).labels.values())
+
+
 @lru_cache(maxsize=1 << 14)
 def normalize_name(label: str) -> str:
     """The form in which names are compared: words without case, genitive and punctuation, joined by spaces."""

@@ -1,0 +1,101 @@
+"""What the words of a follow-up question refer to, found in the history by rules.
+
+The title of the document cited last is the best guess: over the 1,424 follow-up questions of CANARD, 76 % of the words
+that it adds are words that people add, but only 43 % of the words of the weightiest name.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rag_core.retrieval.query.follow_up import FollowUp
+from rag_core.storage.graph.extraction import normalize_name
+from rag_core.text.stop_words import STOP_WORDS
+from rag_core.types import Message
+
+MAX_MESSAGES = 6
+"""The latest messages in which names are searched."""
+
+ROLE_WEIGHTS = {"user": 1.0, "assistant": 0.6}
+AGING = 0.8
+"""The factor of a name's weight for each later message."""
+
+_NAME = re.compile(r"[^\W\d_a-zß-ÿ][\w'’&-]*(?: (?:(?:of|the|de|la|du|von|van|der) )*[^\W\d_a-zß-ÿ][\w'’&-]*)*")  # noqa: RUF001
+_GENITIVE = re.compile(r"['’]s$")  # noqa: RUF001
+_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Referent:
+    """What a question can refer to: the title of the document cited last, and the weightiest name. Both can be empty."""
+
+    title: str = ""
+    name: str = ""
+
+    def select(self, follow_up: FollowUp) -> tuple[str, ...]:
+        """The title, after the full name for a pronoun of a person: few titles name people. Without a title, the name."""
+        if self.title and not (follow_up.is_personal and " " in self.name):
+            return (self.title,)
+        return tuple(filter(None, (self.name, self.title)))
+
+
+def find_referent(question: str, history: Sequence[Message]) -> Referent:
+    """What the history offers that the question does not name itself."""
+    asked = f" {normalize_name(question)} "
+    title, *_ = [*rank_titles(history), ""]
+    names = (name for name in rank_names(history) if f" {normalize_name(name)} " not in asked)
+    return Referent(title="" if f" {normalize_name(title)} " in asked else title, name=next(names, ""))
+
+
+def rank_titles(history: Sequence[Message]) -> list[str]:
+    """The titles of the answer that cited documents last, those first that share most words with the user's messages.
+
+    Equal ones are ranked by the number of answers that cite them, and then by their first marker.
+    """
+    recent = history[-MAX_MESSAGES:]
+    words = {word for message in recent if message.role == "user" for word in normalize_name(message.text).split()}
+    counts = Counter(title for message in recent for title in message.titles)
+    last = next((message.titles for message in reversed(history) if message.titles), ())
+    return sorted(
+        last, key=lambda title: (-len(words & set(normalize_name(title).split()) - _STOP_WORDS), -counts[title])
+    )
+
+
+def list_answers(history: Sequence[Message]) -> list[Message]:
+    """The answers, oldest first; in a session that was recorded, those that cite documents.
+
+    The others are abstentions, whose words name what was not found.
+    """
+    is_recorded = any(message.standalone for message in history)
+    return [message for message in history if message.role == "assistant" and (message.titles or not is_recorded)]
+
+
+def rank_names(history: Sequence[Message]) -> list[str]:
+    """The names in the latest messages, the weightiest first. A name within a longer one counts as that."""
+    weights, labels = Counter[str](), dict[str, str]()
+    answers = list_answers(history)
+    for age, message in enumerate(reversed(history[-MAX_MESSAGES:])):
+        if message.role == "assistant" and message not in answers:
+            continue
+        for label in dict.fromkeys(_find_names(message.text)):
+            name = normalize_name(label)
+            weights[name] += ROLE_WEIGHTS[message.role] * AGING**age
+            labels.setdefault(name, label)
+    for name in sorted(weights, key=len):
+        longer = next((other for other in weights if other != name and f" {name} " in f" {other} "), "")
+        if longer:
+            weights[longer] += weights.pop(name)
+    return [labels[name] for name, _ in weights.most_common()]
+
+
+def _find_names(text: str) -> Iterator[str]:
+    """Yields each run of capitalized words, without function words at its ends."""
+    for match in _NAME.finditer(text):
+        words = _GENITIVE.sub("", match[0]).split()
+        while words and words[0].casefold() in _STOP_WORDS:
+            words = words[1:]
+        while words and words[-1].casefold() in _STOP_WORDS:
+            words = words[:-1]
+        if words and normalize_name(" ".join(words)):
+            yield " ".join(words)

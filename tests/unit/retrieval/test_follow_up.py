@@ -1,0 +1,118 @@
+"""The rule that recognizes follow-up questions, what they refer to, and what is searched for them."""
+
+import asyncio
+
+import pytest
+
+from rag_core.retrieval.query.coreference import find_referent, rank_names, rank_titles
+from rag_core.retrieval.query.follow_up import FollowUp, guess_language, recognize_follow_up
+from rag_core.retrieval.query.rules import RuleUnderstander, continue_question
+from rag_core.types import Message, Query, Understanding
+
+KEYS = [
+    Message(role="user", text="How often are the signing keys replaced?", standalone="How often ...?"),
+    Message(role="assistant", text="They are rotated every 90 days. [1]", titles=("Rotation of signing keys",)),
+]
+LATER = [*KEYS, Message(role="user", text="Why?"), Message(role="assistant", text="So that a stolen key is worthless.")]
+LONG = "Which minimum head must the reservoir reach before turbine four starts?"
+
+
+def understand(question: str, history: list[Message]) -> Understanding:
+    return asyncio.run(RuleUnderstander().understand(Query(text=question), history))
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        ("And which minimum head must the reservoir reach before the turbine starts?", "is_indicated"),
+        ("What about the minimum head that the reservoir reaches when turbines start?", "is_indicated"),
+        ("When do the watch leaders of the station sign the permit for it?", "references"),
+        ("When do the watch leaders of the station tell her about divers?", "is_personal"),
+        ("Was anyone hurt?", "is_short"),
+        ("Wer von den Wachleitern im Kraftwerk unterschreibt dafür den Erlaubnisschein?", "references"),
+        ("Quel chef de quart de la centrale signe son permis de plongée avant midi ?", "is_personal"),
+        ("¿Qué jefe de turno de la central firma también el permiso antes de la inmersión?", "is_indicated"),
+    ],
+)
+def test_a_follow_up_is_recognized_by_its_words(question: str, reason: str) -> None:
+    assert getattr(recognize_follow_up(question, KEYS), reason)
+
+
+def test_a_question_that_stands_alone_is_no_follow_up() -> None:
+    assert not recognize_follow_up(LONG, KEYS)
+
+
+def test_pronouns_are_those_of_the_language_that_is_spoken() -> None:
+    assert guess_language(["¿Qué es la presa?"]) == "es"
+    assert recognize_follow_up("¿Qué es la presa de marea del puerto viejo?", []).references == ()
+
+
+def test_the_title_that_shares_words_with_the_questions_is_preferred() -> None:
+    answer = Message(role="assistant", text="...", titles=("Control system", "Storms", "Rotation of signing keys"))
+    assert rank_titles([KEYS[0], answer])[0] == "Rotation of signing keys"
+
+
+def test_an_answer_without_citations_leaves_the_title_of_the_one_before() -> None:
+    assert rank_titles(LATER) == ["Rotation of signing keys"]
+
+
+def test_a_short_name_counts_as_the_longer_one_that_contains_it() -> None:
+    history = [
+        Message(role="user", text="who was Ada Lovelace?"),
+        Message(
+            role="assistant", text="a friend of Babbage. Lovelace wrote programs, as did Lovelace's pupils in Rome."
+        ),
+    ]
+    assert rank_names(history)[0] == "Ada Lovelace"
+
+
+def test_what_an_abstention_names_is_not_carried_over() -> None:
+    history = [*KEYS, Message(role="user", text="why so"), Message(role="assistant", text="closest: Tidal Tables")]
+    assert "Tidal Tables" not in rank_names(history)
+
+
+def test_what_the_question_names_itself_is_not_carried_over() -> None:
+    assert find_referent("Who wrote the rotation of signing keys?", KEYS).title == ""
+
+
+def test_a_pronoun_of_a_person_also_carries_the_full_name() -> None:
+    master = Message(role="assistant", text="the harbour master is Pell Anstrow. [1]", titles=("Staff directory",))
+    referent = find_referent("What is her extension?", [KEYS[0], master])
+    assert referent.select(FollowUp(is_personal=True)) == ("Pell Anstrow", "Staff directory")
+    assert referent.select(FollowUp(is_short=True)) == ("Staff directory",)
+
+
+def test_a_follow_up_is_searched_with_what_it_refers_to_and_with_earlier_messages() -> None:
+    understanding = understand("And who may do that?", KEYS)
+    assert understanding.standalone == "And who may do that? (Rotation of signing keys)"
+    assert understanding.resolved == {"that": "Rotation of signing keys"}
+    assert [(variant.name, variant.text, variant.weight) for variant in understanding.variants] == [
+        ("question", "And who may do that?", 1.0),
+        ("carried", "And who may do that? (Rotation of signing keys)", 1.0),
+        ("previous", "How often are the signing keys replaced?", 0.5),
+        ("answer", "They are rotated every 90 days.", 0.5),
+    ]
+
+
+def test_a_question_that_stands_alone_is_searched_alone() -> None:
+    understanding = understand(LONG, LATER)
+    assert (understanding.standalone, understanding.resolved) == (LONG, {})
+    assert [variant.text for variant in understanding.variants] == [LONG]
+
+
+def test_the_second_question_is_also_searched_with_what_it_could_refer_to() -> None:
+    understanding = understand(LONG, KEYS)
+    assert understanding.standalone == LONG
+    assert [variant.name for variant in understanding.variants] == ["question", "carried"]
+
+
+def test_a_language_without_lists_is_searched_with_all_variants() -> None:
+    history = [Message(role="user", text="Gdzie leży Skerra?"), KEYS[1]]
+    understanding = understand("Jak często wymienia się klucze podpisujące w sterowni elektrowni pływowej", history)
+    assert [variant.name for variant in understanding.variants] == ["question", "carried", "previous", "answer"]
+
+
+def test_the_answer_to_a_clarification_continues_the_question_that_it_clarifies() -> None:
+    asked = [Message(role="user", text="When was it?"), Message(role="assistant", text="?", intent="clarification")]
+    assert continue_question("the storm", [*KEYS, *asked]) == "When was it? (the storm)"
+    assert understand("the storm", asked).standalone.startswith("When was it? (the storm)")
