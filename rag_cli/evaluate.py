@@ -167,19 +167,27 @@ def evaluate(
         ragas=ragas_endpoint,
         judge=judge_endpoint,
     )
-    results: list[DatasetResults] = []
-    for folder, name in zip(datasets, names, strict=True):
-        outs = _choose_folders(out, modes, name if len(names) > 1 else "")
-        measured = evaluate_dataset(folder, choices, options, outs)
-        if not options.json:
-            for result in measured:
-                _print_results(result)
-        results += measured
+    results = _evaluate_all(datasets, names, choices, options, out)
     _print_all(results, options)
     if any(result.answers and not result.answers.is_valid for result in results):
         raise typer.Exit(INVALID_EXIT_CODE)
     if any(result.evaluation.failed for result in results):
         raise typer.Exit(1)
+
+
+def _evaluate_all(
+    datasets: Sequence[Path], names: Sequence[str], choices: Choices, options: GlobalOptions, out: Path | None
+) -> list[DatasetResults]:
+    """Evaluates the datasets, and prints the tables of each when it is finished."""
+    results: list[DatasetResults] = []
+    for folder, name in zip(datasets, names, strict=True):
+        outs = _choose_folders(out, choices.modes, name if len(names) > 1 else "")
+        measured = evaluate_dataset(folder, choices, options, outs)
+        if not options.json:
+            for result in measured:
+                _print_results(result)
+        results += measured
+    return results
 
 
 def _read_names(datasets: Sequence[Path]) -> list[str]:
