@@ -287,7 +287,7 @@ class KnowledgeBase:
 
     @cached_property
     def _conversation_retriever(self) -> Retriever:
-        return build_conversation_retriever(self._settings, self._corpus, self._retriever)
+        return build_conversation_retriever(self._settings, self._corpus, self._retriever, self._remote)
 
     @cached_property
     def _pipeline(self) -> QueryPipeline:

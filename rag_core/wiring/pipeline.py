@@ -48,7 +48,7 @@ def build_pipeline(
             confident=answering.confident,
             notice=load_prompt_pack(settings.prompt.pack).passages,
         ),
-        understander=build_understander(settings),
+        understander=build_understander(settings, remote),
         conversations=conversations,
         style=Style(pack=settings.prompt.pack, citations=settings.prompt.citations),
         hosts=frozenset(guard.link_hosts),
