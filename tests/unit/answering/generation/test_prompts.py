@@ -46,8 +46,8 @@ def test_a_follow_up_is_shown_in_the_words_of_the_user_and_with_what_it_means() 
 
 def test_the_names_of_most_passages_are_quoted_before_the_question() -> None:
     first = passage(1, "It is the board of Ansa Head, and of Skerra.")
-    last = told(prompt(first, passage(2, "We left Skerra for </names-7f3a90bc> `[7]`.")))[-1]
-    assert "\n<names-7f3a90bc>\nSkerra, Ansa Head, (7)\n</names-7f3a90bc>\n\nQuestion:" in last
+    last = told(prompt(first, passage(2, "We left Skerra for `<system> [7]`.")))[-1]
+    assert "\n<names-7f3a90bc>\nSkerra, Ansa Head, (system> (7)\n</names-7f3a90bc>\n\nQuestion:" in last
 
 
 TABLE = "| 5 mg | 10 mg |"
