@@ -299,7 +299,7 @@ class KnowledgeBase:
 
     @cached_property
     def _conversation_retriever(self) -> ConversationRetriever:
-        return build_conversation_retriever(self._settings, self._corpus, self._retriever)
+        return build_conversation_retriever(self._settings, self._corpus, self._retriever, self._remote)
 
     @cached_property
     def _pipeline(self) -> QueryPipeline:

@@ -15,6 +15,7 @@ from rag_core.answering.citing.citation_notes import sanitize_title
 from rag_core.answering.citing.citations import Citer
 from rag_core.answering.generation.confidence import estimate_retrieval_confidence
 from rag_core.answering.generation.history import recent_messages
+from rag_core.answering.generation.small_talk import SmallTalk
 from rag_core.answering.judging.guard import Guard
 from rag_core.errors import GenerationError, RagError, StageTimeoutError, TruncatedError, translate_foreign_errors
 from rag_core.events import (
@@ -80,7 +81,7 @@ class QueryPipeline:
     `pack` selects and numbers the passages. Answers can link to `hosts`, and to the hosts of the documents they cite.
     `disabled` holds, by stage name, why the settings leave out a part of the retrieval, such as `rerank`. `lengths`
     returns the number of tokens of each text for the generator; by default an estimate. `knows_cosines`: the confidence
-    was calibrated with the encoder of the hits.
+    was calibrated with the encoder of the hits. `small_talk` answers the messages whose intent needs no sources.
     """
 
     retriever: Retriever
@@ -95,6 +96,7 @@ class QueryPipeline:
     disabled: Mapping[str, str] = field(default_factory=dict)
     lengths: Callable[[Sequence[str]], list[int]] = EstimatedTokens().lengths
     knows_cosines: bool = False
+    small_talk: SmallTalk = field(default_factory=SmallTalk)
 
     async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
         """Answers from the passages that the retriever finds. Without passages the answer is an abstention.
@@ -106,6 +108,10 @@ class QueryPipeline:
         async with _open_turn(query, emit, self.limits) as turn:
             history = await self._load_history(turn)
             turn.understanding = await self._understand(turn, history)
+            intent = self.small_talk.intents.get(turn.understanding.intent)
+            if not intent.needs_sources:
+                text = await self.small_talk.reply(query.text, intent, await self._shorten_history(history))
+                return await self._finish_without_sources(turn, Answer(text=text, finish="conversational"))
             searched = rewrite_query(query, turn.understanding)
             hits = await self._retrieve(turn, searched)
             passages = await self._select(turn, hits)
@@ -114,7 +120,7 @@ class QueryPipeline:
                 passages=passages,
                 hits=hits,
                 history=await self._shorten_history(history),
-                style=self.style,
+                style=replace(self.style, pack=intent.prompt or self.style.pack),
                 question=query.text if searched.text != query.text else "",
             )
             # The guard calls _generate, a second time if it regenerates, and can hold back what _generate emits.
@@ -134,7 +140,7 @@ class QueryPipeline:
 
     async def _understand(self, turn: "_Turn", history: tuple[Message, ...]) -> Understanding:
         """What the question means after this history; without an understander, or if it fails, the question alone."""
-        alone = Understanding(standalone=turn.query.text)
+        alone = Understanding(standalone=turn.query.text, intent=self.small_talk.intents.classify(turn.query.text))
         if not history:
             skip_stage(UNDERSTAND_STAGE, "no history")
             return alone
@@ -143,6 +149,13 @@ class QueryPipeline:
         if understanding.method != "none":
             await turn.emit(Understood(understanding))
         return understanding
+
+    async def _finish_without_sources(self, turn: "_Turn", answer: Answer) -> Reply:
+        """Emits, remembers and returns an answer that was not written from passages."""
+        skip_stages(dict.fromkeys(("retrieve", "select", "generate", "judge"), f"the reply is {answer.finish}"))
+        await turn.emit(TextDelta(answer.text))
+        await self._remember(turn, answer)
+        return await turn.build_reply(answer, passages=())
 
     async def _shorten_history(self, history: tuple[Message, ...]) -> tuple[Message, ...]:
         """The last messages that fit the limits of the prompt."""

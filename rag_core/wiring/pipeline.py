@@ -14,7 +14,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Passage, Style
 from rag_core.wiring.budget import search_limits
 from rag_core.wiring.embedding import is_calibrated
-from rag_core.wiring.generation import build_generator, build_token_counter
+from rag_core.wiring.generation import build_generator, build_small_talk, build_token_counter
 from rag_core.wiring.judging import build_judge
 from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.understanding import build_understander
@@ -48,7 +48,7 @@ def build_pipeline(
             confident=answering.confident,
             notice=load_prompt_pack(settings.prompt.pack).passages,
         ),
-        understander=build_understander(settings),
+        understander=build_understander(settings, remote),
         conversations=conversations,
         style=Style(pack=settings.prompt.pack, citations=settings.prompt.citations),
         hosts=frozenset(guard.link_hosts),
@@ -62,6 +62,7 @@ def build_pipeline(
         ),
         lengths=build_token_counter(settings).lengths,
         knows_cosines=is_calibrated(settings.embedding),
+        small_talk=build_small_talk(settings, remote),
     )
 
 
