@@ -24,7 +24,7 @@ from rag_core.settings import load_settings
 from rag_core.stage import recording
 from rag_core.text.analysis import terms
 from rag_core.types import Message, Query, Understanding
-from rag_core.wiring.understanding import build_understander
+from rag_core.wiring.understanding import build_rules
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ def main() -> None:
     print(heading())
     print(f"{len(follow_ups)} questions with a history")
     print(f"{'searched':42}precision  recall     F1")
-    for name, texts in list_ways(build_understander(load_settings(None, "default", (), {}))).items():
+    for name, texts in list_ways(build_rules(load_settings(None, "default", (), {}))).items():
         counts = [count_words(follow_up, texts(follow_up)) for follow_up in follow_ups]
         print(f"{name:42}{format_counts(counts)}")
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from jobs.evaluation_runs import ANSWERS
 from rag_core.errors import UsageError
+from rag_core.evaluation.conversation_groups import find_follow_ups
 from rag_core.evaluation.dataset import write_qrels, write_run
 from rag_core.evaluation.report import Evaluation, to_json
 from rag_core.evaluation.stages import JudgedQuestion, trec_run
@@ -38,6 +39,7 @@ QUESTIONS = pa.schema(
         ("stages", pa.list_(STAGE)),
         ("timings", pa.list_(TIMING)),
         ("turn", pa.int64()),
+        ("follow_up", pa.bool_()),  # null if the rules were not applied
         ("failure", pa.string()),  # the label of the failure waterfall
     ]
 )
@@ -104,4 +106,5 @@ def question_row(judged: JudgedQuestion) -> dict[str, Any]:
             {"stage": report.stage, "seconds": report.seconds, "error": report.error} for report in judged.trace.stages
         ],
         "turn": judged.question.turn,
+        "follow_up": find_follow_ups([judged]).get(judged.question.id),
     }

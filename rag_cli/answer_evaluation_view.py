@@ -50,7 +50,7 @@ def print_means(reports: Sequence[Mapping[str, Any]]) -> None:
         measures = report["stages"]["final"]["measures"]
         values = [measures[name]["mean"] for name in SHOWN_RETRIEVAL_MEASURES]
         values += [report["answers"]["measures"][name]["mean"] for name in answers]
-        table.add_row(report["dataset"], *(f"{value:.3f}" for value in values))
+        table.add_row(f"{report['dataset']} {report['conversation'] or ''}", *(f"{value:.3f}" for value in values))
     stdout_console().print(table)
 
 

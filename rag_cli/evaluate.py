@@ -171,19 +171,27 @@ def evaluate(
     if any(map(has_scripts, datasets)):
         evaluate_scripts(datasets, choices, options, out)
         return
+    results = _evaluate_all(datasets, names, choices, options, out)
+    _print_all(results, len(modes), options)
+    if any(result.answers and not result.answers.is_valid for result in results):
+        raise typer.Exit(INVALID_EXIT_CODE)
+    if any(result.evaluation.failed for result in results):
+        raise typer.Exit(1)
+
+
+def _evaluate_all(
+    datasets: Sequence[Path], names: Sequence[str], choices: Choices, options: GlobalOptions, out: Path | None
+) -> list[DatasetResults]:
+    """Evaluates the datasets, and prints the tables of each when it is finished."""
     results: list[DatasetResults] = []
     for folder, name in zip(datasets, names, strict=True):
-        outs = _choose_folders(out, modes, name if len(names) > 1 else "")
+        outs = _choose_folders(out, choices.modes, name if len(names) > 1 else "")
         measured = evaluate_dataset(folder, choices, options, outs)
         if not options.json:
             for result in measured:
                 _print_results(result)
         results += measured
-    _print_all(results, options)
-    if any(result.answers and not result.answers.is_valid for result in results):
-        raise typer.Exit(INVALID_EXIT_CODE)
-    if any(result.evaluation.failed for result in results):
-        raise typer.Exit(1)
+    return results
 
 
 def _read_names(datasets: Sequence[Path], is_alone: bool) -> list[str]:
@@ -237,19 +245,19 @@ def _check_ragas() -> None:
     check_ragas()
 
 
-def _print_all(results: "Sequence[DatasetResults]", options: GlobalOptions) -> None:
-    """Prints JSON, and for several datasets the means over them; the tables of each have been printed."""
+def _print_all(results: "Sequence[DatasetResults]", modes: int, options: GlobalOptions) -> None:
+    """Prints JSON, and for several datasets the means over them; the tables of each have been printed.
+
+    The results of each dataset are one for each of the `modes`.
+    """
     from rag_core.evaluation.mean_report import average_reports
 
     reports = [result.report for result in results]
-    by_mode: dict[str, list[dict[str, Any]]] = {}
-    for report in reports:
-        by_mode.setdefault(report["conversation"] or "", []).append(report)
-    if len({report["dataset"] for report in reports}) > 1:
-        reports += [average_reports(group) for group in by_mode.values()]
+    if len(reports) > modes:
+        reports += [average_reports(reports[mode::modes]) for mode in range(modes)]
     if options.json:
         print_json(reports[0] if len(reports) == 1 else reports)
-    elif len(reports) > 1:
+    elif len(reports) > modes:
         print_means(reports)
 
 
@@ -309,7 +317,7 @@ def _stage_table(evaluation: "Evaluation", description: Mapping[str, Any]) -> Ta
         f"{description['dataset']} with {description['profile']}{conversation}: {count} questions, {k} chunks{padding}"
     )
     table = _measure_table(title, (*SHOWN_MEASURES, "p50 ms", "p95 ms", "errors"))
-    for stage in evaluation.stages:
+    for stage in (stage for stage in evaluation.stages if not _is_within_variant(stage.stage)):
         names, latency = SHOWN_MEASURES.values(), stage.latency
         measures = [_format_interval(stage.measures[name]) if stage.measures else "" for name in names]
         times = [f"{seconds * 1000:.1f}" for seconds in (latency.p50, latency.p95)] if latency else ["", ""]
@@ -327,6 +335,10 @@ def _chunk_table(evaluation: "Evaluation") -> Table:
             values = (stage.chunk_measures[name] for name in SHOWN_CHUNK_MEASURES.values())
             table.add_row(stage.stage, *map(_format_interval, values))
     return table
+
+
+def _is_within_variant(stage: str) -> bool:
+    return stage.startswith("variant ") and ": " in stage
 
 
 def _measure_table(title: str, columns: Iterable[str]) -> Table:

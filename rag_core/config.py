@@ -634,7 +634,8 @@ class PromptSettings(Section):
 
     pack: str = Field(
         "conversational",
-        description="Prompt pack: conversational, qa, research, code, technical_writing, or the path of a file.",
+        description="Prompt pack: conversational, qa, research, code, technical_writing, greenlight, routing, or the"
+        " path of a file.",
     )
     citations: Literal["inline", "footnote", "endnote"] = Field(
         "inline", description="Position of the sources in an answer."
@@ -764,12 +765,25 @@ class VariantWeights(Section):
     previous: HistoryWeight = Field(0.5, description="Weight of the user's previous message.")
     answer: HistoryWeight = Field(0.5, description="Weight of the last answer.")
     first: HistoryWeight = Field(0.5, description="Weight of the first message of the conversation.")
+    rewrite: HistoryWeight = Field(1.0, description="Weight of a language model's rewrite of the question.")
 
 
 class RuleUnderstanding(Section):
     """Rules without a language model."""
 
     type: Literal["rules"]
+
+
+class LlmUnderstanding(Endpoint):
+    """A language model that rewrites the question, with one request; the rules replace it if it fails."""
+
+    type: Literal["llm"]
+    timeout_ms: float = Field(500, gt=0, description="Milliseconds for the request, all attempts included.")
+    prompt: str = Field(
+        "",
+        examples=["prompts/rewrite.yaml"],
+        description="Path of a YAML file with the instructions in the key `system`; empty uses the library's.",
+    )
 
 
 class ClarificationSettings(Stage):
@@ -820,8 +834,13 @@ TopicShiftSettings = Annotated[ScoredTopicShift | WindowTopicShift | NoTopicShif
 class ConversationSettings(Section):
     """The interpretation of a question in its conversation."""
 
-    understanding: RuleUnderstanding = Field(
+    understanding: Annotated[RuleUnderstanding | LlmUnderstanding, Field(discriminator="type")] = Field(
         RuleUnderstanding(type="rules"), description="Interpreter of questions that have a history."
+    )
+    intents: tuple[str, ...] = Field(
+        (),
+        examples=[["intents/complaint.yaml"]],
+        description="Paths of YAML files with further intents, each named like its file.",
     )
     weights: VariantWeights = Field(VariantWeights(), description="Texts that are searched, and their weights.")
     clarification: ClarificationSettings = Field(

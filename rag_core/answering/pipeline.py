@@ -15,6 +15,7 @@ from rag_core.answering.citing.citation_notes import sanitize_title
 from rag_core.answering.citing.citations import Citer
 from rag_core.answering.generation.confidence import estimate_retrieval_confidence
 from rag_core.answering.generation.history import recent_messages
+from rag_core.answering.generation.small_talk import SmallTalk
 from rag_core.answering.judging.guard import Guard
 from rag_core.answering.repetition import RepetitionCheck
 from rag_core.conversation.clarification import SpreadClarifier, format_clarification, was_asked_back
@@ -84,8 +85,8 @@ class QueryPipeline:
     `pack` selects and numbers the passages. Answers can link to `hosts`, and to the hosts of the documents they cite.
     `disabled` holds, by stage name, why the settings leave out a part of the retrieval, such as `rerank`. `lengths`
     returns the number of tokens of each text for the generator; by default an estimate. `knows_cosines`: the confidence
-    was calibrated with the encoder of the hits. Without a `clarifier` nothing is asked back, and without `repetition`
-    answers can repeat earlier ones.
+    was calibrated with the encoder of the hits. `small_talk` answers the messages whose intent needs no sources.
+    Without a `clarifier` nothing is asked back, and without `repetition` answers can repeat earlier ones.
     """
 
     retriever: Retriever
@@ -102,6 +103,7 @@ class QueryPipeline:
     knows_cosines: bool = False
     clarifier: SpreadClarifier | None = None
     repetition: RepetitionCheck | None = None
+    small_talk: SmallTalk = field(default_factory=SmallTalk)
 
     async def answer(self, query: Query, emit: Listener = ignore_event) -> Reply:
         """Answers from the passages that the retriever finds. Without passages the answer is an abstention.
@@ -113,6 +115,10 @@ class QueryPipeline:
         async with _open_turn(query, emit, self.limits) as turn:
             history = await self._load_history(turn)
             turn.understanding = await self._understand(turn, history)
+            intent = self.small_talk.intents.get(turn.understanding.intent)
+            if not intent.needs_sources:
+                text = await self.small_talk.reply(query.text, intent, await self._shorten_history(history))
+                return await self._finish_without_sources(turn, Answer(text=text, finish="conversational"))
             searched = rewrite_query(query, turn.understanding)
             hits = await self._retrieve(turn, searched)
             if clarification := await self._clarify(turn, searched, history, hits):
@@ -125,7 +131,7 @@ class QueryPipeline:
                 passages=passages,
                 hits=hits,
                 history=await self._shorten_history(history),
-                style=self.style,
+                style=replace(self.style, pack=intent.prompt or self.style.pack),
                 question=query.text if searched.text != query.text else "",
             )
             answer = await self._write(turn, prompt, history)
@@ -144,7 +150,7 @@ class QueryPipeline:
 
     async def _understand(self, turn: "_Turn", history: tuple[Message, ...]) -> Understanding:
         """What the question means after this history; without an understander, or if it fails, the question alone."""
-        alone = Understanding(standalone=turn.query.text)
+        alone = Understanding(standalone=turn.query.text, intent=self.small_talk.intents.classify(turn.query.text))
         if not history:
             skip_stage(UNDERSTAND_STAGE, "no history")
             return alone
@@ -186,8 +192,10 @@ class QueryPipeline:
         return replace(clarification, options=options)
 
     async def _finish_without_sources(self, turn: "_Turn", answer: Answer) -> Reply:
-        """Emits the text of an answer that needs no passages, and ends the turn with it."""
-        skip_stages(dict.fromkeys(("select", "generate", "judge"), f"the answer is a {answer.finish}"))
+        """Emits, remembers and returns an answer that was not written from passages."""
+        ended = {report.stage for report in turn.stages}
+        left = [name for name in ("retrieve", "select", "generate", "judge") if name not in ended]
+        skip_stages(dict.fromkeys(left, f"the reply is {answer.finish}"))
         await turn.emit(Sources(()))
         await turn.emit(TextDelta(answer.text))
         await self._remember(turn, answer)

@@ -43,7 +43,8 @@ class FinishedQuestion:
     """A question with its rankings of documents by stage, in the order of the flow.
 
     `measures` are those of the hits. `timings` are seconds by stage. `failure` is the label of the failure waterfall.
-    `turn` is the position in its conversation, 0 if it is unknown. A question that was only answered has no rankings.
+    `turn` is the position in its conversation, 0 if it is unknown. `follow_up` says whether the rules take it for a
+    follow-up, None if they were not applied. A question that was only answered has no rankings.
     """
 
     id: str
@@ -56,6 +57,7 @@ class FinishedQuestion:
     error: str = ""
     lost: Mapping[str, str] = field(default_factory=dict)
     turn: int = 0
+    follow_up: bool | None = None
     failure: str = ""
     answer: FinishedAnswer | None = None
 
@@ -148,6 +150,7 @@ def _build_question(row: Mapping[str, Any], answer: Mapping[str, Any] | None) ->
         error=row["error"] or "",
         lost=dict(row["lost"] or []),
         turn=row.get("turn") or 0,
+        follow_up=row.get("follow_up"),
         failure=row.get("failure") or (answer or {}).get("failure") or "",
         answer=_build_answer(answer) if answer else None,
     )

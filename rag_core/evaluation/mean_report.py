@@ -8,10 +8,14 @@ from rag_core.evaluation.stages import FINAL
 
 
 def average_reports(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The mean of each measure of the hits, and of each measure of answers that all datasets have."""
+    """The mean of each measure of the hits, and of each measure of answers that all datasets have.
+
+    The reports are of one way to search conversations, or of datasets without any.
+    """
     averages = {
         "dataset": "mean",
         "datasets": [report["dataset"] for report in reports],
+        "conversation": next((report["conversation"] for report in reports if report["conversation"]), None),
         "questions": sum(report["questions"] for report in reports),
         "stages": {FINAL: {"measures": _average([report["stages"][FINAL]["measures"] for report in reports])}},
     }

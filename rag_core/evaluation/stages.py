@@ -148,19 +148,21 @@ def fill_variants(questions: Sequence[JudgedQuestion]) -> list[JudgedQuestion]:
 def summarize_stages(questions: Sequence[JudgedQuestion]) -> list[StageSummary]:
     """One summary per stage, in the order of the flow, over at least one question.
 
-    A question without a ranking of a stage counts as 0. The union is left out if there is only one leg.
+    A question without a ranking of a stage counts as 0, but a variant is measured over the questions that have it. The
+    union is left out if there is only one leg.
     """
     ranked = set(chain.from_iterable(question.measures for question in questions))
     by_document = [question.measures for question in questions]
     by_chunk = [question.chunk_measures for question in questions if question.chunk_measures]
     errors = Counter(_label(report) for question in questions for report in question.trace.stages if report.error)
+    chunk_ranked = set(chain.from_iterable(by_chunk))
     return [
         StageSummary(
             stage=stage,
             measures=_estimate_measures(by_document, stage) if stage in ranked else {},
             latency=_stage_latency(questions, stage),
             errors=errors[stage],
-            chunk_measures=_estimate_measures(by_chunk, stage) if by_chunk and stage in ranked else {},
+            chunk_measures=_estimate_measures(by_chunk, stage) if stage in chunk_ranked else {},
         )
         for stage in _order_stages(questions)
     ]
@@ -281,7 +283,8 @@ def _label(report: StageReport) -> str:
 def _estimate_measures(questions: Sequence[Mapping[str, Mapping[str, float]]], stage: str) -> dict[str, Estimate]:
     """The estimates of a stage's measures; `questions` holds measures by stage."""
     names = list(questions[0][FINAL])
-    rows = [[by_stage.get(stage, {}).get(name, 0.0) for name in names] for by_stage in questions]
+    measured = [by_stage for by_stage in questions if stage in by_stage] if _is_variant(stage) else questions
+    rows = [[by_stage.get(stage, {}).get(name, 0.0) for name in names] for by_stage in measured]
     return dict(zip(names, estimates(np.array(rows)), strict=True))
 
 

@@ -6,6 +6,7 @@ from typing import Protocol, assert_never
 from rag_core.answering.generation.fallback import Fallback
 from rag_core.answering.generation.openai import OpenAIGenerator as ChatGenerator
 from rag_core.answering.generation.prompt import load_prompt_pack
+from rag_core.answering.generation.small_talk import SmallTalk
 from rag_core.config import ExtractiveGenerator, OpenAIGenerator, PythonObject, Settings
 from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
 from rag_core.protocols import Generator, Rarities
@@ -13,6 +14,7 @@ from rag_core.text.token_counts import EstimatedTokens, tokenizer_folder
 from rag_core.wiring.embedding import is_calibrated, load_shared_encoder
 from rag_core.wiring.models import RemoteModels, select_chat
 from rag_core.wiring.python_objects import build_python_object
+from rag_core.wiring.understanding import build_intents
 
 
 class TokenCounter(Protocol):
@@ -33,6 +35,17 @@ def build_generator(settings: Settings, rarities: Rarities, remote: RemoteModels
             return generator
         case _:
             assert_never(settings.generation)
+
+
+def build_small_talk(settings: Settings, remote: RemoteModels) -> SmallTalk:
+    """Replies by the language model that writes the answers, if one does. Loads the prompt packs of the intents."""
+    intents, section = build_intents(settings), settings.generation
+    if not isinstance(section, OpenAIGenerator):
+        return SmallTalk(intents)
+    for intent in intents.by_name.values():
+        if intent.prompt:
+            load_prompt_pack(intent.prompt)  # raises ConfigError now, not at the first question
+    return SmallTalk(intents, select_chat(section, settings, remote, "generator"))
 
 
 def build_token_counter(settings: Settings) -> TokenCounter:

@@ -13,6 +13,7 @@ from rag_core.config import (
     LateInteractionReranker,
     LlmJudge,
     LlmReranker,
+    LlmUnderstanding,
     OpenAIGenerator,
     RerankedRetriever,
     RerankerSettings,
@@ -105,6 +106,7 @@ def called_models(settings: Settings, remote: RemoteModels) -> list[str]:
         and not isinstance(settings.generation, ExtractiveGenerator)
         and remote.judge is None,
         "reranker": any(isinstance(section, LlmReranker) for section in list_rerankers(settings.retrieval)),
+        "understander": isinstance(settings.conversation.understanding, LlmUnderstanding),
     }
     return [role for role, is_called in roles.items() if is_called]
 
@@ -135,6 +137,7 @@ def _models_by_role(settings: Settings) -> Mapping[str, object]:
         "generator": endpoint,
         "judge": settings.guard.judge,
         "reranker": list_rerankers(settings.retrieval),
+        "understander": settings.conversation.understanding,
     }
 
 

@@ -17,7 +17,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Passage, Style
 from rag_core.wiring.budget import search_limits
 from rag_core.wiring.embedding import is_calibrated
-from rag_core.wiring.generation import build_generator, build_token_counter
+from rag_core.wiring.generation import build_generator, build_small_talk, build_token_counter
 from rag_core.wiring.judging import build_judge
 from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.understanding import build_understander
@@ -66,6 +66,7 @@ def build_pipeline(
         ),
         lengths=build_token_counter(settings).lengths,
         knows_cosines=is_calibrated(settings.embedding),
+        small_talk=build_small_talk(settings, remote),
         clarifier=_build_clarifier(settings, pack),
         repetition=_build_repetition_check(settings, pack),
     )

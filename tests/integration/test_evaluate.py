@@ -281,9 +281,13 @@ def test_ways_of_searching_conversations_are_compared_over_a_padded_corpus(
 
 @pytest.mark.slow
 def test_ways_of_searching_conversations_require_conversations(rag: Any, dataset: Path) -> None:
-    assert "must be any of raw, rewritten, fused, gold" in rag("evaluate", dataset, "--conversation", "all", code=2)
-    assert "require questions with a history" in rag("evaluate", dataset, "--conversation", "raw,fused", code=2)
-    assert "requires rewrites.jsonl" in rag("evaluate", dataset, "--conversation", "gold", code=2)
+    assert "must be any of raw, rewritten, fused, gold" in rag(
+        "evaluate", dataset, "--conversation", "all", "--json", code=2
+    )
+    assert "require questions with a history" in rag(
+        "evaluate", dataset, "--conversation", "raw,fused", "--json", code=2
+    )
+    assert "requires rewrites.jsonl" in rag("evaluate", dataset, "--conversation", "gold", "--json", code=2)
 
 
 @pytest.mark.slow

@@ -108,6 +108,24 @@ TABLE: Mapping[str, tuple[str, Mapping[str, Any], set[str], set[str]]] = {
         {"session_id", "user_message"},
         {"session_id", "conversation_history", "metadata"},
     ),
+    "CoreferenceResolver": (
+        "coreference_resolver",
+        {"llm_config": LLM},
+        {"query", "conversation_history"},
+        {"resolved_query", "references"},
+    ),
+    "QueryRewrite": (
+        "query_rewrite",
+        {"llm_config": LLM},
+        {"query", "conversation_history"},
+        {"rewritten_query", "variants"},
+    ),
+    "QueryClassifier": (
+        "query_classifier",
+        {"llm_config": LLM},
+        {"query", "conversation_history"},
+        {"intent", "route"},
+    ),
     "GroundedGenerator": (
         "grounded_generator",
         {
@@ -175,9 +193,6 @@ TABLE: Mapping[str, tuple[str, Mapping[str, Any], set[str], set[str]]] = {
 MISSING = {
     "WebSearch": "retrieval/web.py",
     "SourceRouter": "retrieval/routed.py",
-    "QueryRewrite": "retrieval/query/rewrite.py",
-    "CoreferenceResolver": "retrieval/query/coreference.py",
-    "QueryClassifier": "retrieval/query/intent.py",
     "ConversationCompressor": "conversation/summary.py",
     "TopicShiftDetector": "retrieval/query/topic_shift.py",
     "MemorySummarizer": "conversation/memory.py",

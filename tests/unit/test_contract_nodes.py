@@ -436,3 +436,42 @@ def test_a_query_without_results_counts_as_zero() -> None:
     assert [evaluation["metrics"]["mrr"] for evaluation in report["evaluations"]] == [0.5, 0.0]
     assert report["metrics"]["recall_at_k"] == {"5": 0.5, "10": 0.5}
     assert report["metrics"]["mrr"] == 0.25
+
+
+EARLIER = [
+    {"role": "user", "content": "Who runs the harbour board?"},
+    {"role": "assistant", "content": "It is run by Pell Anstrow."},
+]
+
+
+def test_a_query_is_rewritten_and_its_references_are_resolved_by_rules() -> None:
+    inputs = {"query": "And when was she born?", "conversation_history": EARLIER}
+    assert run(build("QueryRewrite"), **inputs)["rewritten_query"] == "And when was she born? (Pell Anstrow)"
+    assert run(build("CoreferenceResolver"), **inputs)["references"] == [{"text": "she", "refers_to": "Pell Anstrow"}]
+
+
+def test_a_language_model_rewrites_a_query_if_it_is_configured() -> None:
+    reply = {"standalone": "When was Pell Anstrow born?", "intent": "search"}
+    inputs = {"query": "And when was she born?", "conversation_history": EARLIER}
+    with run_endpoint(whole_response(json.dumps(reply))) as endpoint:
+        node = build("QueryRewrite", llm_config=LLMConfig(model="llama", base_url=endpoint.url))
+        outputs = run(node, **inputs)
+    assert outputs["rewritten_query"] == "When was Pell Anstrow born?"
+    assert [variant["name"] for variant in outputs["variants"]] == ["question", "rewrite"]
+
+
+@pytest.mark.parametrize(
+    ("query", "intent", "route"),
+    [("Thanks!", "conversational", "reply"), ("Where do I report leaks?", "routing", "retrieve")],
+)
+def test_the_intent_of_a_query_decides_its_route(query: str, intent: str, route: str) -> None:
+    outputs = run(build("QueryClassifier"), query=query, conversation_history=[])
+    assert outputs == {"intent": intent, "route": route}
+
+
+def test_a_query_that_a_model_finds_ambiguous_is_to_be_clarified() -> None:
+    reply = {"standalone": "When?", "intent": "clarification"}
+    with run_endpoint(whole_response(json.dumps(reply))) as endpoint:
+        node = build("QueryClassifier", llm_config=LLMConfig(model="llama", base_url=endpoint.url))
+        outputs = run(node, query="When?", conversation_history=EARLIER)
+    assert outputs == {"intent": "clarification", "route": "clarify"}

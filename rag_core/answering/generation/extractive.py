@@ -15,7 +15,7 @@ many look-alike documents are answered by the line that contains its name.
 """
 
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from heapq import nlargest
@@ -55,6 +55,10 @@ LOOKALIKE_MARGIN = 0.3
 
 OPEN_SHARE = 0.3
 """The share of the question's idf that a sentence of another document must have, or add, to be quoted, too."""
+
+CARRIED_BONUS = 0.5
+"""The score for being in the document whose title was carried over from the conversation. Otherwise a line of another
+document that contains that title would win."""
 
 _AND = re.compile(r"\b(?:and|or|than|und|oder|als|et|ou|y|o)\b|[和与與或]")
 
@@ -121,16 +125,21 @@ class SentenceExtractor:
 
     async def rank(self, prompt: Prompt) -> RankedCandidates:
         """Ranks the sentences; by their words alone if the encoder fails."""
-        question = QuestionWords(prompt.query.text, await self.idf(prompt.query))
+        idf = await self.idf(prompt.query)
+        own, carried = split_carried(prompt)
+        question, asked = QuestionWords(prompt.query.text, idf), QuestionWords(own, idf)
         named = _select_named(question, prompt.passages)
         passages = nlargest(self.passages, named, key=lambda passage: passage.hit.score)
         candidates = nlargest(MAX_ENCODED_SENTENCES, find_candidates(passages), key=partial(_word_score, question))
         cosines: list[float] = []
         if candidates:
-            texts = [question.text, *(candidate.text for candidate in candidates)]
+            questions = list(dict.fromkeys((question.text, asked.text)))
+            texts = [*questions, *(candidate.text for candidate in candidates)]
             vectors = await attempt("encode", translate_errors(self.encoder.embed(texts)), otherwise=None)
-            cosines = [] if vectors is None else (vectors[1:] @ vectors[0]).tolist()
+            if vectors is not None:
+                cosines = (vectors[len(questions) :] @ vectors[: len(questions)].T).mean(axis=1).tolist()
         scores = _score_sentences(question, candidates, cosines)
+        scores += CARRIED_BONUS * np.array([_has_carried_title(candidate, carried) for candidate in candidates])
         order = np.argsort(-scores, kind="stable")
         shares = [(passage.hit.chunk.document_id, _passage_share(question, passage)) for passage in passages]
         ordered, ordered_scores = [candidates[index] for index in order], scores[order].tolist()
@@ -142,7 +151,7 @@ class SentenceExtractor:
             lead=find_lead(shares),
             cosine=max(cosines) if cosines and self.knows_cosines else None,
             language=passages[0].language if passages else CALIBRATED_LANGUAGE,
-            has_type=_has_type(question, chosen),
+            has_type=_has_type(question, chosen) and _has_own_words(asked, chosen),
         )
         return RankedCandidates(
             candidates=tuple(ordered),
@@ -304,6 +313,30 @@ def _has_type(question: QuestionWords, chosen: Sequence[Candidate]) -> bool:
     if kind is None or not kind.is_certain:
         return True
     return any(kind.answer_pattern.search(_readable(candidate)) for candidate in chosen)
+
+
+def split_carried(prompt: Prompt) -> tuple[str, str]:
+    """The user's words, and what was added to them from the conversation; a rewritten question counts as their own."""
+    text, question = prompt.query.text, prompt.question
+    return (question, text.removeprefix(question)) if question and text.startswith(question) else (text, "")
+
+
+def _has_carried_title(candidate: Candidate, carried: str) -> bool:
+    title = candidate.passage.hit.origin.title
+    return bool(title) and title in carried
+
+
+def _weighted_content(asked: QuestionWords, candidate: Candidate) -> Set[str]:
+    language = candidate.passage.language
+    return {term for term in asked.content(language) if asked.weight({term}, language)}
+
+
+def _has_own_words(asked: QuestionWords, chosen: Sequence[Candidate]) -> bool:
+    """False if no sentence, with its neighbours, has one of the weighted words that the user asks about."""
+    return not chosen or any(
+        not (content := _weighted_content(asked, candidate)) or content & (candidate.known_terms | candidate.near_terms)
+        for candidate in chosen
+    )
 
 
 def _readable(candidate: Candidate) -> str:

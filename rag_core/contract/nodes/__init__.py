@@ -15,6 +15,7 @@ from rag_core.contract.nodes.chunking_strategy import ChunkingStrategyConfig, Ch
 from rag_core.contract.nodes.citations_formatter import CitationsFormatterConfig, CitationsFormatterNode
 from rag_core.contract.nodes.context_compressor import ContextCompressorConfig, ContextCompressorNode
 from rag_core.contract.nodes.conversation_state import ConversationStateConfig, ConversationStateNode
+from rag_core.contract.nodes.coreference_resolver import CoreferenceResolverConfig, CoreferenceResolverNode
 from rag_core.contract.nodes.dataset import DatasetConfig, DatasetNode
 from rag_core.contract.nodes.document_loader import DocumentLoaderConfig, DocumentLoaderNode
 from rag_core.contract.nodes.embedding_indexer import EmbeddingIndexerConfig, EmbeddingIndexerNode
@@ -31,6 +32,8 @@ from rag_core.contract.nodes.metadata_extractor import MetadataExtractorConfig, 
 from rag_core.contract.nodes.node_config import LLMConfig, NodeConfig, RetryConfig
 from rag_core.contract.nodes.postgres_memory import PostgresMemoryStore
 from rag_core.contract.nodes.query_clarification import QueryClarificationConfig, QueryClarificationNode
+from rag_core.contract.nodes.query_classifier import QueryClassifierConfig, QueryClassifierNode
+from rag_core.contract.nodes.query_rewrite import QueryRewriteConfig, QueryRewriteNode
 from rag_core.contract.nodes.re_ranker import ReRankerConfig, ReRankerNode
 from rag_core.contract.nodes.retrieval_evaluation import RetrievalEvaluationConfig, RetrievalEvaluationNode
 from rag_core.contract.nodes.session_management import SessionManagementConfig, SessionManagementNode
@@ -59,6 +62,8 @@ __all__ = [
     "ContextCompressorNode",
     "ConversationStateConfig",
     "ConversationStateNode",
+    "CoreferenceResolverConfig",
+    "CoreferenceResolverNode",
     "DatasetConfig",
     "DatasetNode",
     "DocumentLoaderConfig",
@@ -87,6 +92,10 @@ __all__ = [
     "PostgresMemoryStore",
     "QueryClarificationConfig",
     "QueryClarificationNode",
+    "QueryClassifierConfig",
+    "QueryClassifierNode",
+    "QueryRewriteConfig",
+    "QueryRewriteNode",
     "ReRankerConfig",
     "ReRankerNode",
     "RetrievalEvaluationConfig",

@@ -94,10 +94,12 @@ def build_reproducibility(report: Mapping[str, Any]) -> Section:
     """What is needed to measure the same again."""
     names = (
         *("command", "commit", "finished", "profile", "pipeline_version", "dataset", "split", "dataset_hash"),
-        *("grades_hash", "judge", "k", "callers", "own_documents", "machine", "versions"),
+        *("grades_hash", "padding", "conversation", "judge", "k", "callers", "own_documents", "machine", "versions"),
     )
     rows = [
-        (name.replace("_", " "), join_values(report[name])) for name in names if report.get(name) not in (None, "", {})
+        (name.replace("_", " "), join_values(report[name]))
+        for name in names
+        if report.get(name) not in (None, "", {}, [])
     ]
     note = "All random numbers depend on fixed seeds."
     table = Table(caption="reproducibility", columns=("fact", "value"), rows=rows)

@@ -32,6 +32,10 @@ def name_turn(question: FinishedQuestion) -> str:
     return _limit(question.turn, MAX_TURN) if question.turn else ""
 
 
+def name_follow_up(question: FinishedQuestion) -> str:
+    return {None: "", True: "follow-up", False: "no follow-up"}[question.follow_up]
+
+
 def name_length(question: FinishedQuestion) -> str:
     words = len(question.text.split())
     return LENGTHS[(words > 7) + (words > 12)]
@@ -50,6 +54,7 @@ def name_documents(question: FinishedQuestion) -> str:
 KINDS: Mapping[str, Callable[[FinishedQuestion], str]] = {
     "answerability": name_answerability,
     "turn of the conversation": name_turn,
+    "follow-up by the rules": name_follow_up,
     "length of the question": name_length,
     "first question word": name_question_word,
     "relevant documents": name_documents,

@@ -28,13 +28,13 @@ _STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Referent:
-    """What a question can refer to: the title of the document cited last, and the weightiest name. Both can be empty."""
+    """The title of the document cited last, and the weightiest name. Both can be empty."""
 
     title: str = ""
     name: str = ""
 
     def select(self, follow_up: FollowUp) -> tuple[str, ...]:
-        """The title, after the full name for a pronoun of a person: few titles name people. Without a title, the name."""
+        """The title, or the name without one; both for a pronoun of a person, because few titles name people."""
         if self.title and not (follow_up.is_personal and " " in self.name):
             return (self.title,)
         return tuple(filter(None, (self.name, self.title)))

@@ -17,8 +17,12 @@ MAX_CONTENT_WORDS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowUpWords:
-    """The words of one language. `openings` are first words; `things` and `people` refer to what was mentioned."""
+    """The words of one language.
 
+    `openings` are first words, `questions` begin a question, and `things` and `people` refer to what was mentioned.
+    """
+
+    questions: frozenset[str] = frozenset()
     openings: frozenset[str] = frozenset()
     indicators: tuple[str, ...] = ()
     things: frozenset[str] = frozenset()
@@ -59,6 +63,12 @@ def recognize_follow_up(question: str, history: Sequence[Message]) -> FollowUp:
     )
 
 
+def is_question(message: str) -> bool:
+    """True if the message has a question mark or, in any language with lists, a question word."""
+    questions = frozenset[str]().union(*(listed.questions for listed in _load_words().values()))
+    return "?" in message or "？" in message or not questions.isdisjoint(terms(message, ""))  # noqa: RUF001
+
+
 def find_content_words(words: Sequence[str], language: str) -> list[str]:
     """The words besides the function words of the language; all words if it is unknown."""
     return [word for word in words if word not in STOP_WORDS.get(language, ())]
@@ -80,6 +90,7 @@ def _load_words() -> dict[str, FollowUpWords]:
     text = files("rag_core.retrieval.query").joinpath("follow_up.yaml").read_text(encoding="utf-8")
     return {
         language: FollowUpWords(
+            questions=frozenset(lists["questions"].split()),
             openings=frozenset(lists["openings"].split()),
             indicators=tuple(" ".join(terms(phrase, "")) for phrase in lists["indicators"]),
             things=frozenset(lists["things"].split()),

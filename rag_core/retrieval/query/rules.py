@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rag_core.retrieval.query.coreference import find_referent, list_answers
 from rag_core.retrieval.query.follow_up import FollowUp, recognize_follow_up
+from rag_core.retrieval.query.intent import Intents, load_intents
 from rag_core.stage import stage
 from rag_core.types import Message, Query, Understanding, Variant, VariantName
 
@@ -27,6 +28,7 @@ class VariantWeights:
     previous: float = 0.5
     answer: float = 0.5
     first: float = 0.5
+    rewrite: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,14 @@ class RuleUnderstander:
     """
 
     weights: VariantWeights = VariantWeights()
+    intents: Intents = field(default_factory=load_intents)
 
     async def understand(self, query: Query, history: Sequence[Message]) -> Understanding:
-        if not history:
-            return Understanding(standalone=query.text)
+        """Without history, only the intent is found."""
+        async with stage("classify"):
+            intent = self.intents.classify(query.text)
+        if not history or not self.intents.get(intent).needs_sources:
+            return Understanding(standalone=query.text, intent=intent, method="rules" if history else "none")
         question = continue_question(query.text, history)
         async with stage("coreference") as running:
             follow_up = recognize_follow_up(query.text, history)
@@ -53,6 +59,7 @@ class RuleUnderstander:
         return Understanding(
             standalone=extended if follow_up else question,
             variants=variants,
+            intent=intent,
             resolved=dict.fromkeys(follow_up.references, "; ".join(carried)) if carried else {},
             method="rules",
         )

@@ -8,6 +8,7 @@ from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever,
 
 from rag_core.answering.generation.confidence import PASSAGES
 from rag_core.answering.generation.fallback import Fallback
+from rag_core.answering.generation.small_talk import SmallTalk
 from rag_core.answering.judging.guard import BLOCKED_ANSWER, UNCHECKED_ANSWER, Guard
 from rag_core.answering.judging.lexical import LexicalJudge
 from rag_core.answering.judging.verbatim import VerbatimJudge
@@ -27,6 +28,7 @@ from rag_core.events import (
     Usage,
     fold,
 )
+from rag_core.models.chat import Completion
 from rag_core.protocols import Judge
 from rag_core.retrieval.query.rules import RuleUnderstander
 from rag_core.retrieval.reranked import Reranked
@@ -51,12 +53,12 @@ def guard(judge: Judge | None = None, **chosen: object) -> Guard:
 
 def pipeline(generator: ScriptedGenerator | None = None, held: Guard | None = None, **parts: object) -> QueryPipeline:
     chosen = {"retriever": ScriptedRetriever(hits=HITS), "limits": AnswerLimits(), **parts}
+    chosen = {"conversations": InMemoryConversations(), **chosen}
     return QueryPipeline(
         pack=passages_from_hits,
         generator=generator or ScriptedGenerator(answers=[ANSWER]),
         guard=held or guard(),
         understander=RuleUnderstander(),
-        conversations=InMemoryConversations(),
         style=Style(),
         **chosen,  # type: ignore[arg-type]
     )
@@ -539,3 +541,46 @@ def test_a_generator_that_reports_no_confidence_has_that_of_its_hits_if_their_en
     assert reply.answer.confidence == PASSAGES.probability(0.7, 0.0)
     reply, _ = asked(pipeline(retriever=ScriptedRetriever(hits=hits)))
     assert reply.answer.confidence is None
+
+
+def test_thanks_are_answered_without_a_search_and_remembered() -> None:
+    generator, answering = ScriptedGenerator(answers=[ANSWER]), InMemoryConversations()
+    query = Query(text="Vielen Dank!", session_id="s")
+    reply, events = asked(pipeline(generator, conversations=answering), query)
+    assert (reply.answer.finish, reply.passages, generator.prompts) == ("conversational", (), [])
+    assert reply.answer.text == text(events) == "Gern. Fragen Sie mich, was Sie über die Dokumente wissen möchten."
+    assert fold(events) == reply
+    messages = asyncio.run(answering.history(query, 10))
+    assert [(message.role, message.intent) for message in messages] == [
+        ("user", "conversational"),
+        ("assistant", "conversational"),
+    ]
+
+
+@dataclass
+class ScriptedModel:
+    text: str
+
+    async def complete(self, *_: object, **__: object) -> Completion:
+        if not self.text:
+            raise GenerationError("no model")
+        return Completion(text=self.text)
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [("My pleasure [1].", "My pleasure (1)."), ("", "You are welcome. Ask me anything about the documents.")],
+)
+def test_a_model_answers_small_talk_without_markers_and_the_pack_if_it_fails(written: str, shown: str) -> None:
+    small_talk = SmallTalk(client=ScriptedModel(written))
+    reply, _ = asked(pipeline(small_talk=small_talk), Query(text="Thanks!"))
+    assert reply.answer.text == shown
+    assert reply.degraded == (() if written else ("small talk",))
+
+
+def test_an_intent_has_a_prompt_of_its_own() -> None:
+    generator = ScriptedGenerator(answers=[ANSWER, ANSWER])
+    answering = pipeline(generator)
+    asked(answering, Query(text="Whom should I call? Who is in charge of keys?"))
+    asked(answering)
+    assert [prompt.style.pack for prompt in generator.prompts] == ["routing", "conversational"]

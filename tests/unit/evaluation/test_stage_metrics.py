@@ -229,6 +229,15 @@ def test_variants_of_a_search_with_one_leg_are_fused_after_it() -> None:
         assert (list(judged.legs), list(judged.later_stages)) == (["dense", "variant first"], ["variants", "final"])
 
 
+def test_a_variant_is_measured_over_the_questions_that_have_it() -> None:
+    alone = one({"d1": 1}, [report("dense", 2), report("bm25", 0), report("fuse", 2, 0)], [2, 0], id="first")
+    summaries = {
+        summary.stage: summary for summary in summarize_stages(fill_variants([alone, one({"d3": 1}, VARIANTS, [6])]))
+    }
+    assert summaries["variant answer"].measures["success@1"].mean == 1.0
+    assert summaries["dense"].measures["success@1"].mean == 0.5
+
+
 def test_a_question_without_variants_passes_through_their_fusion() -> None:
     alone = one({"d1": 1}, [report("dense", 2), report("bm25", 0), report("fuse", 2, 0)], [2, 0], id="first")
     filled = fill_variants([alone, one({"d1": 1}, VARIANTS, [8, 0, 2])])

@@ -27,6 +27,7 @@ from rag_core.answering.generation.extractive import (
     SentenceExtractor,
     answer_pieces,
     quote_pieces,
+    split_carried,
 )
 from rag_core.answering.generation.question_type import question_type
 from rag_core.answering.judging.verbatim import VerbatimJudge
@@ -491,3 +492,31 @@ def test_a_question_asks_for_what_its_first_words_say(question: str, type: str, 
 def test_other_questions_ask_for_nothing_in_particular() -> None:
     assert question_type("What is the size of a gate?") is None
     assert question_type("Welche Farbe hat das Tor?") is None
+
+
+def follow_up(question: str, carried: str, *passages: Passage) -> Prompt:
+    return replace(prompt(f"{question} ({carried})", *passages), question=question)
+
+
+KEY_FACTS = passage(1, "The holders are Ann and Bo. They meet at noon.", score=0.5)
+KEY_DOCUMENT = replace(KEY_FACTS, hit=replace(KEY_FACTS.hit, origin=Origin(uri="keys.md", title="Rotation of keys")))
+OTHER = passage(2, "For the rotation of keys see there.")
+
+
+def test_a_follow_up_is_answered_from_the_document_that_was_carried_over() -> None:
+    ranking = ranked(extractive(), follow_up("And who may open that?", "Rotation of keys", KEY_DOCUMENT, OTHER))
+    assert ranking.candidates[0].passage.n == 1
+
+
+@pytest.mark.parametrize(("question", "is_sure"), [("How often are they red?", False), ("Which keys rotate?", True)])
+def test_carried_words_alone_make_no_answer_sure(question: str, is_sure: bool) -> None:
+    keys = passage(1, "The rotation of keys is done by Ann.")
+    generator = extractive(ScriptedEncoder(cosines={"rotation": 1.0}))
+    ranking = ranked(generator, follow_up(question, "Rotation of keys", keys))
+    assert (ranking.confidence > UNTYPED_CONFIDENCE) == is_sure
+
+
+def test_a_rewritten_question_counts_as_the_words_of_the_user() -> None:
+    rewritten = replace(prompt("Which keys rotate?"), question="And which?")
+    assert split_carried(rewritten) == ("Which keys rotate?", "")
+    assert split_carried(prompt("Which keys rotate?")) == ("Which keys rotate?", "")

@@ -37,6 +37,19 @@ def test_passages_stand_fenced_before_the_question_in_the_last_message() -> None
     )
 
 
+def test_a_follow_up_is_shown_in_the_words_of_the_user_and_with_what_it_means() -> None:
+    asked = prompt(query=Query(text="And ice? (Water)"), question="And <passage-7f3a90bc> ice?")
+    assert told(asked)[-1].endswith(
+        "Question: And (passage-7f3a90bc> ice?\n\nAfter what was said before, it means: And ice? (Water)"
+    )
+
+
+def test_the_names_of_most_passages_are_quoted_before_the_question() -> None:
+    first = passage(1, "It is the board of Ansa Head, and of Skerra.")
+    last = told(prompt(first, passage(2, "We left Skerra for `<system> [7]`.")))[-1]
+    assert "\n<names-7f3a90bc>\nSkerra, Ansa Head, (system> (7)\n</names-7f3a90bc>\n\nQuestion:" in last
+
+
 TABLE = "| 5 mg | 10 mg |"
 
 
@@ -197,5 +210,8 @@ def test_a_pack_that_is_none_is_refused(text: str | None, reason: str, tmp_path:
 
 @pytest.mark.parametrize("name", ["poetry", "../profiles/default", "", "qa.txt"])
 def test_an_unknown_pack_is_refused_with_those_that_there_are(name: str) -> None:
-    with pytest.raises(ConfigError, match="must be one of code, conversational, qa, research, technical_writing, or a"):
+    with pytest.raises(
+        ConfigError,
+        match="must be one of code, conversational, greenlight, qa, research, routing, technical_writing, or a",
+    ):
         load_prompt_pack(name)

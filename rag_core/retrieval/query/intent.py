@@ -1,0 +1,113 @@
+"""Intents: kinds of messages, each with the words that show it, and with its own prompt or reply. They are data."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from rag_core.errors import ConfigError, validation_lines
+from rag_core.retrieval.query.follow_up import guess_language, is_question
+from rag_core.text.analysis import terms
+from rag_core.text.stop_words import STOP_WORDS
+
+SEARCH = "search"
+"""The intent of every message that is not certainly of another one."""
+
+_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
+
+
+class Intent(BaseModel):
+    """One kind of message. The keys of `phrases`, `patterns` and `replies` are ISO 639-1 codes.
+
+    `phrases` make up the whole message, besides function words; `patterns` are regular expressions that occur in it. A
+    message that needs no sources gets the reply, or a language model's answer to the instructions of `system`. `prompt`
+    names the prompt pack of an answer from sources.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    description: str
+    needs_sources: bool = True
+    phrases: Mapping[str, tuple[str, ...]] = {}
+    patterns: Mapping[str, tuple[str, ...]] = {}
+    replies: Mapping[str, str] = {}
+    system: str = ""
+    prompt: str = ""
+
+    @cached_property
+    def spaced_phrases(self) -> tuple[str, ...]:
+        """The phrases as words between spaces, the longest first."""
+        phrases = (" ".join(terms(phrase, "")) for listed in self.phrases.values() for phrase in listed)
+        return tuple(sorted((f" {phrase} " for phrase in phrases), key=len, reverse=True))
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Matches nothing if there are no patterns."""
+        patterns = [pattern for listed in self.patterns.values() for pattern in listed]
+        return re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE)
+
+    def reply(self, message: str) -> str:
+        """The reply in the message's language, or else in English."""
+        words = f" {' '.join(terms(message, ''))} "
+        spoken = [lang for lang, listed in self.phrases.items() for phrase in listed if f" {phrase} " in words]
+        language = next(iter(spoken), guess_language([message]))
+        return self.replies.get(language) or self.replies.get("en", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Intents:
+    """The intents by name. A message can only have an intent without sources if it asks nothing."""
+
+    by_name: Mapping[str, Intent]
+
+    def classify(self, message: str) -> str:
+        """The name of the message's intent, by its words."""
+        for name, intent in self.by_name.items():
+            if intent.pattern.search(message):
+                return self.check(name, message)
+        words = terms(message, "")
+        silent = {name: intent for name, intent in self.by_name.items() if not intent.needs_sources}
+        rest, found = f" {' '.join(words)} ", SEARCH
+        for name, intent in silent.items():
+            for phrase in intent.spaced_phrases:
+                if phrase in rest:
+                    rest, found = rest.replace(phrase, " "), name
+        return self.check(found, message) if all(word in _STOP_WORDS for word in rest.split()) else SEARCH
+
+    def check(self, name: str, message: str) -> str:
+        """The name, or `search` if there is no such intent, or if the message asks something and needs sources."""
+        intent = self.by_name.get(name)
+        if intent is None or (not intent.needs_sources and is_question(message)):
+            return SEARCH
+        return name
+
+    def get(self, name: str) -> Intent:
+        return self.by_name.get(name) or self.by_name[SEARCH]
+
+
+@cache
+def load_intents(paths: Sequence[str] = ()) -> Intents:
+    """The library's intents and those of YAML files, which replace intents with the same name.
+
+    The name of an intent is that of its file. Raises ConfigError if a file cannot be read or is not valid.
+    """
+    folder = files("rag_core.retrieval.query").joinpath("intents")
+    own = sorted((path for path in folder.iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
+    return Intents({path.name.rpartition(".")[0]: _read_intent(path) for path in [*own, *map(Path, paths)]})
+
+
+def _read_intent(path: Traversable) -> Intent:
+    try:
+        intent = Intent.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
+        _ = intent.pattern
+    except ValidationError as error:
+        raise ConfigError(f"the intent {path} is not valid: {validation_lines(error)[0]}") from error
+    except (OSError, ValueError, re.error, yaml.YAMLError) as error:
+        raise ConfigError(f"the intent {path} cannot be read: {error}") from error
+    return intent
