@@ -82,13 +82,6 @@ def measure_overlap(answer: str, history: Sequence[Message], turns: int = RECENT
     return len(entities & mentioned) / len(entities) if entities else 0.0
 
 
-def repeats_entities(
-    answer: str, history: Sequence[Message], turns: int = RECENT_TURNS, limit: float = ENTITY_OVERLAP
-) -> bool:
-    """True if more than `limit` of the answer's entities occur in the last turns."""
-    return measure_overlap(answer, history, turns) > limit
-
-
 def _message_entities(message: Message) -> frozenset[str]:
     """The normalized names of a message, which are extracted from its text if it holds none."""
     return frozenset(map(normalize_name, message.entities) if message.entities else extract_graph(message.text).counts)

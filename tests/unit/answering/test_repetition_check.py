@@ -149,3 +149,12 @@ def test_a_clarification_of_the_understander_is_asked_as_it_is() -> None:
     assert second.answer.text == "In which year?\n\n1. 2023\n2. 2024"
     assert second.clarification == Clarification(question="In which year?", options=("2023", "2024"))
     assert third.clarification is None
+
+
+def test_options_are_filtered_like_an_answer() -> None:
+    hits = [replace(hit, origin=replace(hit.origin, title=f"{hit.origin.title} ![x](http://evil/)")) for hit in OFFICES]
+    answerer = pipeline(ScriptedGenerator(answers=[]), retriever=ScriptedRetriever(hits=[*hits, FAR]))
+    (reply,) = talk(replace(answerer, clarifier=CLARIFIER), QUESTION)
+    assert reply.clarification is not None
+    assert len(reply.clarification.options) == 2
+    assert "evil" not in reply.answer.text
