@@ -40,6 +40,12 @@ def asks_for_more(question: str) -> bool:
     return bool(_MORE.search(question))
 
 
+def is_asked_again(question: str, history: Sequence[Message]) -> bool:
+    """True if one of the user's messages has the same words."""
+    asked = (message.text for message in history if message.role == "user")
+    return normalize_sentence(question) in map(normalize_sentence, asked)
+
+
 def list_said_sentences(history: Sequence[Message], turns: int = RECENT_TURNS) -> tuple[str, ...]:
     """The sentences of the last answers, each once and without markers; the answers that ask back have none."""
     answers = [message for message in history if message.role == "assistant"][-turns:]
@@ -63,6 +69,13 @@ def is_said(text: str, said: Sequence[str]) -> bool:
     """True if each sentence of the text is one of the said ones."""
     known = set(map(normalize_sentence, said))
     return bool(known) and all(normalize_sentence(sentence) in known for sentence in split_sentences(text))
+
+
+def can_become_said(beginning: str, said: Sequence[str]) -> bool:
+    """True if the sentences are said ones, and the last one can still become one."""
+    *sentences, last = split_sentences(beginning) or [""]
+    known, opening = list(map(normalize_sentence, said)), normalize_sentence(last)
+    return is_said(" ".join(sentences), said) and any(sentence.startswith(opening) for sentence in known)
 
 
 def has_only_words(text: str, said: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@ import pytest
 
 from rag_core.conversation.repetition import (
     asks_for_more,
+    can_become_said,
     has_only_words,
     is_said,
     list_said_sentences,
@@ -80,6 +81,17 @@ def test_the_sentences_of_the_last_answers_are_said() -> None:
     assert list_said_sentences(HISTORY * 4, turns=1) == said
     asked = Message(role="assistant", text="Which one do you mean?", intent="clarification")
     assert list_said_sentences([asked]) == ()
+
+
+@pytest.mark.parametrize(
+    ("beginning", "expected"),
+    [
+        *[("", True), ("She li", True), ("She lived in London. [1] Ada", True), ("She lived in London. [1]", True)],
+        *[("She died", False), ("She left. She lived", False), ("No", False)],
+    ],
+)
+def test_a_beginning_can_become_what_was_said(beginning: str, expected: bool) -> None:
+    assert can_become_said(beginning, list_said_sentences(HISTORY)) is expected
 
 
 def test_words_in_another_order_are_still_the_same_words() -> None:
