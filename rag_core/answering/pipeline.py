@@ -181,15 +181,17 @@ class QueryPipeline:
         """What to ask back, by the understander or by the hits; never twice in a row."""
         if self.clarifier is None or was_asked_back(history, self.clarifier.question):
             return None
-        if turn.understanding.clarification:
-            return turn.understanding.clarification
-        async with turn.run_stage("clarify"):
-            # In a thread, because reading the texts of the hits would block the event loop.
-            clarification = await to_thread.run_sync(self.clarifier.clarify, query, history, hits)
+        clarification = turn.understanding.clarification
+        if clarification is None:
+            async with turn.run_stage("clarify"):
+                # In a thread, because reading the texts of the hits would block the event loop.
+                clarification = await to_thread.run_sync(self.clarifier.clarify, query, history, hits)
         if clarification is None:
             return None
-        options = tuple(filter(None, (sanitize_title(option, self.hosts) for option in clarification.options)))
-        return replace(clarification, options=options)
+        question, *options = (
+            sanitize_title(text, self.hosts) for text in (clarification.question, *clarification.options)
+        )
+        return Clarification(question=question, options=tuple(filter(None, options)))
 
     async def _finish_without_sources(self, turn: "_Turn", answer: Answer) -> Reply:
         """Emits, remembers and returns an answer that was not written from passages."""

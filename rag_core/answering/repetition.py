@@ -1,7 +1,7 @@
 """The check that an answer does not only repeat earlier answers of its conversation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from rag_core.answering.judging.guard import WriteAnswer
 from rag_core.conversation.repetition import (
@@ -9,13 +9,16 @@ from rag_core.conversation.repetition import (
     MIN_REPEATED_WORDS,
     RECENT_TURNS,
     asks_for_more,
+    can_become_said,
     count_words,
     has_only_words,
+    is_asked_again,
     is_said,
     list_said_sentences,
     measure_overlap,
 )
-from rag_core.events import Listener, TextDelta
+from rag_core.errors import GenerationError, StageTimeoutError
+from rag_core.events import Event, Listener, TextDelta, TextRetracted
 from rag_core.stage import skip_stage, stage
 from rag_core.types import Answer, Message, Prompt
 
@@ -27,14 +30,16 @@ class RepetitionCheck:
     """The consequences of repeating the last `turns` answers.
 
     A question that asks for more is answered without the sentences of these answers. If nothing else is found, the
-    answer is given again, with the sentence `nothing_new` after it. An answer to another question that has only such
-    sentences is followed by the sentence `repeated`: it can be right for both questions.
+    answer is given again, with the sentence `nothing_new` after it. If `regenerate`, another question whose answer has
+    only such sentences is answered again without them. Otherwise, and if it was asked before or no other answer is
+    found, the sentence `repeated` follows the answer.
 
     An answer repeats earlier ones, too, if more than `overlap` of its entities and all of its words are theirs.
     """
 
     repeated: str
     nothing_new: str
+    regenerate: bool = False
     overlap: float = ENTITY_OVERLAP
     turns: int = RECENT_TURNS
 
@@ -46,15 +51,41 @@ class RepetitionCheck:
         if not said:
             skip_stage(REPETITION_STAGE, "no earlier answer")
             return await write(prompt, emit)
-        wants_more = asks_for_more(question)
-        answer = await write(replace(prompt, excluded=said) if wants_more else prompt, emit)
-        if wants_more and answer.finish == "abstained":
-            answer = await write(prompt, emit)
-        if not await self._repeats(answer, history, said):
-            return answer
-        notice = f"\n\n{self.nothing_new if wants_more else self.repeated}"
-        await emit(TextDelta(notice))
-        return replace(answer, text=answer.text + notice, finish="repeated")
+        without_said = replace(prompt, excluded=said)
+        if asks_for_more(question):
+            answer = await write(without_said, emit)
+            if answer.finish == "abstained":
+                answer = await write(prompt, emit)
+            is_repetition = await self._repeats(answer, history, said)
+            return await _append(answer, self.nothing_new, emit) if is_repetition else answer
+        held = _HeldRepetition(said, emit)
+        answer = await write(prompt, held.receive)
+        is_repetition = await self._repeats(answer, history, said)
+        can_differ = self.regenerate and held.is_holding and not is_asked_again(question, history)
+        other = await self._write_another(without_said, history, write, emit) if is_repetition and can_differ else None
+        if other:
+            return other
+        await held.release()
+        return await _append(answer, self.repeated, emit) if is_repetition else answer
+
+    async def _write_another(
+        self, prompt: Prompt, history: Sequence[Message], write: WriteAnswer, emit: Listener
+    ) -> Answer | None:
+        """Writes and emits an answer without the sentences that the prompt excludes; None if there is no other one."""
+        events: list[Event] = []
+
+        async def hold(event: Event) -> None:
+            events.append(event)
+
+        try:
+            answer = await write(prompt, hold)
+        except (GenerationError, StageTimeoutError):  # the stage's report has the error
+            return None
+        if answer.finish != "stop" or await self._repeats(answer, history, prompt.excluded):
+            return None
+        for event in events:
+            await emit(event)
+        return answer
 
     async def _repeats(self, answer: Answer, history: Sequence[Message], said: Sequence[str]) -> bool:
         async with stage(REPETITION_STAGE) as running:
@@ -64,3 +95,43 @@ class RepetitionCheck:
             running.figures.update(overlap=overlap, repeated=is_repetition)
         is_complete = answer.finish in ("stop", "passages") and count_words(answer.text) >= MIN_REPEATED_WORDS
         return is_repetition and is_complete
+
+
+@dataclass(slots=True)
+class _HeldRepetition:
+    """A listener that holds events back while the text has only sentences that were said.
+
+    So an answer that is written again was never emitted: formats that cannot retract a text need no case for it.
+    """
+
+    said: Sequence[str]
+    emit: Listener
+    is_holding: bool = True
+    events: list[Event] = field(default_factory=list)
+    text: str = ""
+
+    async def receive(self, event: Event) -> None:
+        if not self.is_holding:
+            await self.emit(event)
+            return
+        self.events.append(event)
+        match event:
+            case TextDelta(text):
+                self.text += text
+            case TextRetracted():
+                self.text = ""
+        if not can_become_said(self.text, self.said):
+            await self.release()
+
+    async def release(self) -> None:
+        """Emits what was held back, and from now on everything at once."""
+        self.is_holding = False
+        events, self.events = self.events, []
+        for event in events:
+            await self.emit(event)
+
+
+async def _append(answer: Answer, sentence: str, emit: Listener) -> Answer:
+    paragraph = f"\n\n{sentence}"
+    await emit(TextDelta(paragraph))
+    return replace(answer, text=answer.text + paragraph, finish="repeated")

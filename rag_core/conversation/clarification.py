@@ -1,7 +1,7 @@
 """Questions that are asked back, because a question fits several documents equally well."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rag_core.text.analysis import terms
@@ -49,7 +49,7 @@ class SpreadClarifier:
         if not hits or _SEVERAL.search(query.text):
             return None
         documents = _select_alike(query.text, hits)
-        known = _known_terms(query, history)
+        known = _known_terms(query, history, {_language(hit) for hit in documents})
         distinctive = _distinctive_terms(documents)
         is_chosen = any(words & known for words in distinctive)
         if is_chosen or not all(distinctive) or not _has_rivals(documents, hits):
@@ -136,19 +136,12 @@ def _distinctive_terms(hits: Sequence[Hit]) -> list[frozenset[str]]:
     return [title - common for title in titles]
 
 
-def _known_terms(query: Query, history: Sequence[Message]) -> frozenset[str]:
-    """The terms of the question and of the history, with the titles that it cites."""
-    return frozenset(_all_terms([query.text, *_history_texts(history)]))
-
-
-def _history_texts(history: Sequence[Message]) -> Iterable[str]:
+def _known_terms(query: Query, history: Sequence[Message], languages: Collection[str]) -> frozenset[str]:
+    """The terms of the question and of the history, with the titles that it cites, in each of the languages."""
+    texts = [query.text]
     for message in history:
-        yield message.text
-        yield from message.titles
-
-
-def _all_terms(texts: Iterable[str], language: str = "en") -> Iterable[str]:
-    return (term for text in texts for term in terms(text, language))
+        texts += [message.text, *message.titles]
+    return frozenset(term for text in texts for language in languages for term in terms(text, language))
 
 
 def _read_terms(hit: Hit) -> frozenset[str]:

@@ -40,6 +40,12 @@ def asks_for_more(question: str) -> bool:
     return bool(_MORE.search(question))
 
 
+def is_asked_again(question: str, history: Sequence[Message]) -> bool:
+    """True if one of the user's messages has the same words."""
+    asked = (message.text for message in history if message.role == "user")
+    return normalize_sentence(question) in map(normalize_sentence, asked)
+
+
 def list_said_sentences(history: Sequence[Message], turns: int = RECENT_TURNS) -> tuple[str, ...]:
     """The sentences of the last answers, each once and without markers; the answers that ask back have none."""
     answers = [message for message in history if message.role == "assistant"][-turns:]
@@ -65,6 +71,13 @@ def is_said(text: str, said: Sequence[str]) -> bool:
     return bool(known) and all(normalize_sentence(sentence) in known for sentence in split_sentences(text))
 
 
+def can_become_said(beginning: str, said: Sequence[str]) -> bool:
+    """True if the sentences are said ones, and the last one can still become one."""
+    *sentences, last = split_sentences(beginning) or [""]
+    known, opening = list(map(normalize_sentence, said)), normalize_sentence(last)
+    return is_said(" ".join(sentences), said) and any(sentence.startswith(opening) for sentence in known)
+
+
 def has_only_words(text: str, said: Sequence[str]) -> bool:
     """True if each word of the text is in one of the said sentences."""
     known = normalize_sentence(" ".join(said)).split()
@@ -80,13 +93,6 @@ def measure_overlap(answer: str, history: Sequence[Message], turns: int = RECENT
     entities = extract_graph(_MARKER.sub("", answer)).counts.keys()
     mentioned = frozenset[str]().union(*map(_message_entities, history[-2 * turns :]))
     return len(entities & mentioned) / len(entities) if entities else 0.0
-
-
-def repeats_entities(
-    answer: str, history: Sequence[Message], turns: int = RECENT_TURNS, limit: float = ENTITY_OVERLAP
-) -> bool:
-    """True if more than `limit` of the answer's entities occur in the last turns."""
-    return measure_overlap(answer, history, turns) > limit
 
 
 def _message_entities(message: Message) -> frozenset[str]:

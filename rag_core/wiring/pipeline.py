@@ -10,7 +10,7 @@ from rag_core.answering.generation.prompt import PromptPack, load_prompt_pack
 from rag_core.answering.judging.guard import Guard
 from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.answering.repetition import RepetitionCheck
-from rag_core.config import Settings, find_reranked_retriever
+from rag_core.config import ExtractiveGenerator, Settings, find_reranked_retriever
 from rag_core.conversation.clarification import SpreadClarifier
 from rag_core.protocols import Conversations, Retriever
 from rag_core.storage.corpus import CorpusReader
@@ -82,7 +82,12 @@ def _build_repetition_check(settings: Settings, pack: PromptPack) -> RepetitionC
     if not section.enabled:
         return None
     return RepetitionCheck(
-        repeated=pack.repeated, nothing_new=pack.nothing_new, overlap=section.overlap, turns=section.turns
+        repeated=pack.repeated,
+        nothing_new=pack.nothing_new,
+        # A quoted sentence can answer several questions; a model that repeats itself has not answered the new one.
+        regenerate=not isinstance(settings.generation, ExtractiveGenerator),
+        overlap=section.overlap,
+        turns=section.turns,
     )
 
 

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 from commands import Ran, rag_in_process
-from fakes.answering import passage
+from fakes.answering import ScriptedGenerator, ScriptedRetriever, passage
+from fakes.serving import scripted_graph, serve_graph
 
 from rag_cli import chat
 from rag_cli.answerers import ShowEvent
@@ -159,3 +160,22 @@ def test_a_wrong_command_is_a_failure_with_its_reason(terminal: Terminal, line: 
 
 def test_help_lists_the_commands(terminal: Terminal) -> None:
     assert all(name in terminal.chat("/help").out for name in ("/sources", "/why", "/new", "/quit"))
+
+
+def test_a_gateway_answers_each_line_in_one_conversation(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("How often are keys replaced?\nAnd why?\n/why 1\n"))
+    generator = ScriptedGenerator(answers=[["Every 45 days [1]."], ["For safety [1]."]])
+    hits = [passage(1, "Keys are replaced every 45 days for safety.").hit]
+    with serve_graph(scripted_graph(ScriptedRetriever(hits=hits), generator)) as address:
+        ran = rag_in_process(capfd)("chat", "--server", address, "--json", "--session", "mine", "--quiet")
+    first, second, error = map(json.loads, ran.out.splitlines())
+    assert (first["answer"], second["answer"]) == ("Every 45 days [1].", "For safety [1].")
+    assert {first["session_id"], second["session_id"]} == {"mine"}
+    assert [message.text for message in generator.prompts[1].history] == [
+        "How often are keys replaced?",
+        "Every 45 days [1].",
+    ]
+    assert error["error"]["message"] == "/why reads the store; it cannot be used with --server"
+    assert ran.code == 1

@@ -38,6 +38,7 @@ CITATION = types.Citation(
 CLAIM = types.Claim(start=0, end=33, grade="supported", score=0.5, reason="verbatim")
 EVENTS = [
     events.Sources((PASSAGE,)),
+    events.ClarificationAsked(types.Clarification(question="Which one?", options=("Keys", "Locks"))),
     events.TextDelta("Keys [1]"),
     events.CitationAdded(CITATION),
     events.TextRetracted("unsupported"),

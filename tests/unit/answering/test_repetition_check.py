@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+import pytest
 from clock import run_on_clock
 from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passage, passages_from_hits
 
@@ -11,7 +12,8 @@ from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.answering.repetition import RepetitionCheck
 from rag_core.conversation.clarification import SpreadClarifier
 from rag_core.conversation.in_memory import InMemoryConversations
-from rag_core.events import Event, fold
+from rag_core.errors import GenerationError
+from rag_core.events import Event, TextDelta, fold
 from rag_core.protocols import Conversations
 from rag_core.retrieval.query.rules import RuleUnderstander
 from rag_core.types import Clarification, Message, Query, Reply, Style, Understanding
@@ -36,21 +38,20 @@ def pipeline(generator: ScriptedGenerator, **parts: object) -> QueryPipeline:
     )
 
 
-def talk(answerer: QueryPipeline, *questions: str) -> list[Reply]:
-    """The replies of one session, each of which is the fold of its events."""
-    return run_on_clock(_talk(answerer, questions))
+def talk(answerer: QueryPipeline, *questions: str, events: list[Event] | None = None) -> list[Reply]:
+    """The replies of one session, each of which is the fold of its events. All events are added to `events`."""
+    return run_on_clock(_talk(answerer, questions, [] if events is None else events))
 
 
-async def _talk(answerer: QueryPipeline, questions: Sequence[str]) -> list[Reply]:
+async def _talk(answerer: QueryPipeline, questions: Sequence[str], events: list[Event]) -> list[Reply]:
+    async def record(event: Event) -> None:
+        events.append(event)
+
     replies = []
     for question in questions:
-        events: list[Event] = []
-
-        async def record(event: Event, events: list[Event] = events) -> None:
-            events.append(event)
-
+        n_earlier = len(events)
         replies.append(await answerer.answer(Query(text=question, session_id="one"), record))
-        assert fold(events) == replies[-1]
+        assert fold(events[n_earlier:]) == replies[-1]
     return replies
 
 
@@ -88,6 +89,51 @@ def test_a_model_that_repeats_in_other_words_is_caught_by_its_names() -> None:
     generator = ScriptedGenerator(answers=[[SECOND], ["A copy the harbour master Ada Hale keeps [1]."]])
     _, second = talk(pipeline(generator), "Who keeps a copy?", "What else about the copy?")
     assert second.answer.finish == "repeated"
+
+
+REGENERATING = replace(CHECK, regenerate=True)
+
+
+def test_another_question_with_the_same_answer_is_answered_again_without_it() -> None:
+    generator = ScriptedGenerator(answers=[[FIRST], list(FIRST), [SECOND]])
+    answerer = replace(pipeline(generator), repetition=REGENERATING)
+    events: list[Event] = []
+    _, second = talk(answerer, "How often are keys replaced?", "And who keeps a copy?", events=events)
+    assert (second.answer.text, second.answer.finish) == (SECOND, "stop")
+    assert [bool(prompt.excluded) for prompt in generator.prompts] == [False, False, True]
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == f"{FIRST}{SECOND}"
+
+
+@pytest.mark.parametrize("other", [[], [FIRST]])
+def test_without_another_answer_the_same_one_is_given(other: list[str]) -> None:
+    generator = ScriptedGenerator(answers=[[FIRST], [FIRST], other])
+    answerer = replace(pipeline(generator), repetition=REGENERATING)
+    _, second = talk(answerer, "How often are keys replaced?", "And who keeps a copy?")
+    assert second.answer.text == f"{FIRST}\n\nAn earlier answer said this."
+
+
+def test_a_model_that_fails_to_write_another_answer_is_reported_and_the_same_one_is_given() -> None:
+    generator = ScriptedGenerator(answers=[[FIRST], [FIRST], []], error=GenerationError("away"), successful_calls=2)
+    answerer = replace(pipeline(generator), repetition=REGENERATING)
+    _, second = talk(answerer, "How often are keys replaced?", "And who keeps a copy?")
+    assert (second.answer.finish, second.degraded) == ("repeated", ("generate",))
+
+
+def test_a_question_that_is_asked_again_is_not_answered_in_another_way() -> None:
+    generator = ScriptedGenerator(answers=[[FIRST], [FIRST]])
+    answerer = replace(pipeline(generator), repetition=REGENERATING)
+    _, second = talk(answerer, "How often are keys replaced?", "how often are keys replaced")
+    assert second.answer.finish == "repeated"
+
+
+def test_text_is_emitted_as_soon_as_it_is_new() -> None:
+    pieces = ["Signing keys are replaced ", "every 45 days", " or earlier", " if lost [1]."]
+    generator = ScriptedGenerator(answers=[[FIRST], pieces])
+    events: list[Event] = []
+    _, second = talk(pipeline(generator), "How often are keys replaced?", "And if lost?", events=events)
+    assert second.answer.finish == "stop"
+    deltas = [event.text for event in events if isinstance(event, TextDelta)]
+    assert "".join(deltas) == FIRST + second.answer.text
 
 
 def test_a_short_answer_and_an_abstention_repeat_nothing() -> None:
@@ -149,3 +195,12 @@ def test_a_clarification_of_the_understander_is_asked_as_it_is() -> None:
     assert second.answer.text == "In which year?\n\n1. 2023\n2. 2024"
     assert second.clarification == Clarification(question="In which year?", options=("2023", "2024"))
     assert third.clarification is None
+
+
+def test_options_are_filtered_like_an_answer() -> None:
+    hits = [replace(hit, origin=replace(hit.origin, title=f"{hit.origin.title} ![x](http://evil/)")) for hit in OFFICES]
+    answerer = pipeline(ScriptedGenerator(answers=[]), retriever=ScriptedRetriever(hits=[*hits, FAR]))
+    (reply,) = talk(replace(answerer, clarifier=CLARIFIER), QUESTION)
+    assert reply.clarification is not None
+    assert len(reply.clarification.options) == 2
+    assert "evil" not in reply.answer.text

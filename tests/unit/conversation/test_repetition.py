@@ -2,11 +2,11 @@ import pytest
 
 from rag_core.conversation.repetition import (
     asks_for_more,
+    can_become_said,
     has_only_words,
     is_said,
     list_said_sentences,
     measure_overlap,
-    repeats_entities,
     split_sentences,
 )
 from rag_core.types import Message
@@ -54,18 +54,17 @@ def test_an_ordinary_question_does_not_ask_for_more(question: str) -> None:
     assert not asks_for_more(question)
 
 
-def test_an_answer_repeats_the_last_turns_if_more_than_seven_of_ten_entities_are_theirs() -> None:
+def test_the_overlap_is_the_share_of_entities_that_the_last_turns_mention() -> None:
     assert measure_overlap("Ada Lovelace met Charles Babbage in Paris.", HISTORY) == pytest.approx(2 / 3)
-    assert not repeats_entities("Ada Lovelace met Charles Babbage in Paris.", HISTORY)
-    assert repeats_entities("Later, Ada Lovelace met Charles Babbage. [3]", HISTORY)
+    assert measure_overlap("Later, Ada Lovelace met Charles Babbage. [3]", HISTORY) == 1.0
 
 
-def test_nothing_is_repeated_without_history_or_entities_or_after_three_turns() -> None:
-    assert not repeats_entities("Ada Lovelace lived in London.", [])
-    assert not repeats_entities("She died young.", HISTORY)
+def test_nothing_overlaps_without_history_or_entities_or_after_three_turns() -> None:
+    assert measure_overlap("Ada Lovelace lived in London.", []) == 0.0
+    assert measure_overlap("She died young.", HISTORY) == 0.0
     other = [Message(role="user", text="and the lock?"), Message(role="assistant", text="It opens at noon.")]
-    assert repeats_entities("Ada Lovelace lived.", [*HISTORY, *other * 2])
-    assert not repeats_entities("Ada Lovelace lived.", [*HISTORY, *other * 3])
+    assert measure_overlap("Ada Lovelace lived.", [*HISTORY, *other * 2]) == 1.0
+    assert measure_overlap("Ada Lovelace lived.", [*HISTORY, *other * 3]) == 0.0
 
 
 def test_the_entities_of_a_message_are_used_as_they_are() -> None:
@@ -82,6 +81,17 @@ def test_the_sentences_of_the_last_answers_are_said() -> None:
     assert list_said_sentences(HISTORY * 4, turns=1) == said
     asked = Message(role="assistant", text="Which one do you mean?", intent="clarification")
     assert list_said_sentences([asked]) == ()
+
+
+@pytest.mark.parametrize(
+    ("beginning", "expected"),
+    [
+        *[("", True), ("She li", True), ("She lived in London. [1] Ada", True), ("She lived in London. [1]", True)],
+        *[("She died", False), ("She left. She lived", False), ("No", False)],
+    ],
+)
+def test_a_beginning_can_become_what_was_said(beginning: str, expected: bool) -> None:
+    assert can_become_said(beginning, list_said_sentences(HISTORY)) is expected
 
 
 def test_words_in_another_order_are_still_the_same_words() -> None:

@@ -124,6 +124,15 @@ def test_the_sentences_that_answer_are_told_verbatim_each_with_its_marker() -> N
     assert text == "Keys are secret. [1] They are rotated every 90 days. [1]"
 
 
+def test_sentences_of_earlier_answers_are_left_out_and_others_take_their_places() -> None:
+    asked = prompt("How often are keys rotated?", passage(1, KEYS))
+    generator = extractive(sentences=1)
+    (first,) = ranked(generator, asked).chosen
+    (second,) = ranked(generator, replace(asked, excluded=(first.text,))).chosen
+    assert {first.text, second.text} == {"Keys are secret.", "They are rotated every 90 days."}
+    assert answered(generator, replace(asked, excluded=(first.text, second.text))) == ""
+
+
 def test_passages_follow_their_best_sentences_and_sentences_the_text() -> None:
     keys, gates = passage(1, KEYS), passage(2, GATES)
     chunk = replace(keys.hit.chunk, document_id=gates.hit.chunk.document_id)
