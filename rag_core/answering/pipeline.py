@@ -116,6 +116,8 @@ class QueryPipeline:
                 history=await self._shorten_history(history),
                 style=self.style,
                 question=query.text if searched.text != query.text else "",
+                drift=turn.understanding.drift,
+                is_shift=turn.understanding.is_shift,
             )
             # The guard calls _generate, a second time if it regenerates, and can hold back what _generate emits.
             answer = await self.guard.answer(prompt, partial(self._generate, turn), emit)

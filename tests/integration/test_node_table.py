@@ -108,6 +108,12 @@ TABLE: Mapping[str, tuple[str, Mapping[str, Any], set[str], set[str]]] = {
         {"session_id", "user_message"},
         {"session_id", "conversation_history", "metadata"},
     ),
+    "TopicShiftDetector": (
+        "topic_shift_detector",
+        {"sensitivity": "medium"},
+        {"query", "conversation_history"},
+        {"is_shift", "drift", "conversation_history"},
+    ),
     "GroundedGenerator": (
         "grounded_generator",
         {
@@ -173,7 +179,6 @@ MISSING = {
     "CoreferenceResolver": "retrieval/query/coreference.py",
     "QueryClassifier": "retrieval/query/intent.py",
     "ConversationCompressor": "conversation/summary.py",
-    "TopicShiftDetector": "retrieval/query/topic_shift.py",
     "MemorySummarizer": "conversation/memory.py",
     "QueryClarification": "conversation/clarification.py",
     "AnswerCaching": "answering/cached.py",
