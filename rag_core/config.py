@@ -772,14 +772,24 @@ class RuleUnderstanding(Section):
 Sensitivity = Literal["low", "medium", "high"]
 
 
-class ScoredTopicShift(Section):
+class TopicShift(Section):
+    type: str
+    history_weight: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Factor of the weights of earlier messages in the search for a question that changes the subject.",
+    )
+
+
+class ScoredTopicShift(TopicShift):
     """Similarity to the last three questions and answers, words in common with them, and pronouns."""
 
     type: Literal["score"]
     sensitivity: Sensitivity = Field("medium", description="`high` detects more changes, and more that are none.")
 
 
-class WindowTopicShift(Section):
+class WindowTopicShift(TopicShift):
     """The cosine of the question with the mean of the user's last questions, as in Hyper-KB."""
 
     type: Literal["drift"]
@@ -805,7 +815,7 @@ class ConversationSettings(Section):
     weights: VariantWeights = Field(VariantWeights(), description="Texts that are searched, and their weights.")
     topic_shift: TopicShiftSettings = Field(
         ScoredTopicShift(type="score"),
-        description="Detection of questions that change the subject; they are searched without their history.",
+        description="Detection of questions that change the subject: earlier messages count less in their search.",
     )
 
 
