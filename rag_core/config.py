@@ -634,8 +634,8 @@ class PromptSettings(Section):
 
     pack: str = Field(
         "conversational",
-        description="Prompt pack: conversational, qa, research, code, technical_writing, greenlight, routing, or the"
-        " path of a file.",
+        description="Prompt pack: conversational, qa, research, code, technical_writing, drift_aware, greenlight, routing,"
+        " or the path of a file.",
     )
     citations: Literal["inline", "footnote", "endnote"] = Field(
         "inline", description="Position of the sources in an answer."
@@ -807,14 +807,24 @@ class RepetitionSettings(Stage):
 Sensitivity = Literal["low", "medium", "high"]
 
 
-class ScoredTopicShift(Section):
+class TopicShift(Section):
+    type: str
+    history_weight: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Factor of the weights of earlier messages in the search for a question that changes the subject.",
+    )
+
+
+class ScoredTopicShift(TopicShift):
     """Similarity to the last three questions and answers, words in common with them, and pronouns."""
 
     type: Literal["score"]
     sensitivity: Sensitivity = Field("medium", description="`high` detects more changes, and more that are none.")
 
 
-class WindowTopicShift(Section):
+class WindowTopicShift(TopicShift):
     """The cosine of the question with the mean of the user's last questions, as in Hyper-KB."""
 
     type: Literal["drift"]
@@ -851,7 +861,7 @@ class ConversationSettings(Section):
     )
     topic_shift: TopicShiftSettings = Field(
         ScoredTopicShift(type="score"),
-        description="Detection of questions that change the subject; they are searched without their history.",
+        description="Detection of questions that change the subject: earlier messages count less in their search.",
     )
 
 

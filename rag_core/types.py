@@ -267,7 +267,7 @@ class Prompt:
 
     `query` has the standalone question, and `question` the user's words if they differ. `unsupported` holds sentences
     of a first attempt that the passages do not support. `excluded` holds sentences of earlier answers, which the answer
-    must not repeat.
+    must not repeat. `drift` and `is_shift` are those of the understanding.
     """
 
     query: Query
@@ -278,6 +278,8 @@ class Prompt:
     question: str = ""
     unsupported: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    drift: float | None = None
+    is_shift: bool = False
 
 
 Grade: TypeAlias = Literal["supported", "partial", "unsupported", "unchecked"]

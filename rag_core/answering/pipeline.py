@@ -133,6 +133,8 @@ class QueryPipeline:
                 history=await self._shorten_history(history),
                 style=replace(self.style, pack=intent.prompt or self.style.pack),
                 question=query.text if searched.text != query.text else "",
+                drift=turn.understanding.drift,
+                is_shift=turn.understanding.is_shift,
             )
             answer = await self._write(turn, prompt, history)
             answer = await self._complete_abstention(turn, prompt, answer)

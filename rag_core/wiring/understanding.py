@@ -23,7 +23,8 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.wiring.models import RemoteModels, select_chat
 from rag_core.wiring.question_embedder import build_question_embedder
 
-SHIFT_THRESHOLDS: Mapping[Sensitivity, float] = {"low": 0.25, "medium": 0.35, "high": 0.45}
+SHIFT_THRESHOLDS: Mapping[Sensitivity, float] = {"low": 0.15, "medium": 0.25, "high": 0.35}
+"""`python -m benchmarks.topic_shift` prints what they detect."""
 
 
 def build_understander(settings: Settings, rarities: Rarities, remote: RemoteModels) -> Understander:
@@ -33,13 +34,14 @@ def build_understander(settings: Settings, rarities: Rarities, remote: RemoteMod
     """
     understander = build_interpreter(settings, remote)
     match settings.conversation.topic_shift:
-        case ScoredTopicShift(sensitivity=sensitivity):
+        case ScoredTopicShift() as section:
             embedder = build_question_embedder(settings.embedding, remote)
-            detector = TopicShiftDetector(embedder, rarities, SHIFT_THRESHOLDS[sensitivity])
-            return ShiftAwareUnderstander(understander, detector)
-        case WindowTopicShift(threshold=threshold, window=window):
+            detector = TopicShiftDetector(embedder, rarities, SHIFT_THRESHOLDS[section.sensitivity])
+            return ShiftAwareUnderstander(understander, detector, section.history_weight)
+        case WindowTopicShift() as section:
             embedder = build_question_embedder(settings.embedding, remote)
-            return ShiftAwareUnderstander(understander, WindowDriftDetector(embedder, threshold, window))
+            window = WindowDriftDetector(embedder, section.threshold, section.window)
+            return ShiftAwareUnderstander(understander, window, section.history_weight)
         case NoTopicShift():
             return understander
         case _:

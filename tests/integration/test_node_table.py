@@ -126,6 +126,12 @@ TABLE: Mapping[str, tuple[str, Mapping[str, Any], set[str], set[str]]] = {
         {"query", "conversation_history"},
         {"intent", "route"},
     ),
+    "TopicShiftDetector": (
+        "topic_shift_detector",
+        {"sensitivity": "medium"},
+        {"query", "conversation_history"},
+        {"is_shift", "drift", "conversation_history"},
+    ),
     "GroundedGenerator": (
         "grounded_generator",
         {
@@ -194,7 +200,6 @@ MISSING = {
     "WebSearch": "retrieval/web.py",
     "SourceRouter": "retrieval/routed.py",
     "ConversationCompressor": "conversation/summary.py",
-    "TopicShiftDetector": "retrieval/query/topic_shift.py",
     "MemorySummarizer": "conversation/memory.py",
     "AnswerCaching": "answering/cached.py",
     "MultiHopPlanner": "retrieval/multihop.py",

@@ -400,6 +400,17 @@ def test_a_response_that_its_context_does_not_support_takes_the_fallback() -> No
     assert (passed["response"], passed["route"]) == ("Keys are rotated every week [1].", "answer")
 
 
+def test_after_a_change_of_the_subject_there_is_no_history_to_use() -> None:
+    history = [{"role": "user", "content": "rotate signing keys"}, {"role": "assistant", "content": "Every month."}]
+    node = build("TopicShiftDetector")
+    shifted = run(node, query="paint green doors", conversation_history=history)
+    assert (shifted["is_shift"], shifted["conversation_history"]) == (True, [])
+    followed = run(node, query="who may rotate them?", conversation_history=history)
+    assert (followed["is_shift"], followed["conversation_history"]) == (False, history)
+    asked = {"role": "user", "content": "rotate keys"}
+    assert run(node, query="rotate keys", conversation_history=[asked])["drift"] is None
+
+
 def test_a_citation_of_an_unknown_source_is_a_value_error() -> None:
     citations = [{"id": "1", "source_id": "chunk_9", "snippet": ""}]
     with pytest.raises(ValueError, match="the source_id of an item of the context, got chunk_9"):

@@ -49,6 +49,10 @@ class PromptPack(BaseModel):
     `passages` is the sentence before quoted passages, if no answer is sure enough. `clarification` precedes the options
     of an ambiguous question. `repeated` follows an answer that an earlier one contains, and `nothing_new` one that is
     given again because the user asked for more.
+
+    The notes are empty by default. `turn` precedes an earlier question, with its age for `{turns}`. `changed` precedes
+    a question that changed the subject, and `drift` follows the last question, with a number for `{drift}`. Ages change
+    with each turn, so that a prefix cache no longer finds the earlier messages.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -59,6 +63,9 @@ class PromptPack(BaseModel):
     clarification: str = "Which one do you mean?"
     repeated: str = "An earlier answer said this, too."
     nothing_new: str = "The sources say nothing more about this."
+    turn: str = ""
+    changed: str = ""
+    drift: str = ""
 
 
 def render_messages(prompt: Prompt, pack: PromptPack, nonce: str) -> list[ChatMessage]:
@@ -66,11 +73,15 @@ def render_messages(prompt: Prompt, pack: PromptPack, nonce: str) -> list[ChatMe
     style = "\n".join(f"- {rule}" for rule in pack.style)
     system = "\n\n".join(filter(None, (pack.system.strip(), style and f"Style:\n{style}", RULES)))
     messages: list[ChatMessage] = [{"role": "system", "content": system}]
+    turns = sum(message.role == "user" for message in prompt.history)
     for message in prompt.history:
         # The markers of earlier answers named the passages of their turn.
         text = _neutralize_text(message.text) if message.role == "assistant" else defuse(message.text)
+        if message.role == "user":
+            text = " ".join([*_turn_notes(pack, turns, message.is_shift), text])
+            turns -= 1
         messages.append({"role": message.role, "content": text})
-    return [*messages, {"role": "user", "content": "\n\n".join(_question_paragraphs(prompt, nonce))}]
+    return [*messages, {"role": "user", "content": "\n\n".join(_question_paragraphs(prompt, pack, nonce))}]
 
 
 @cache
@@ -105,7 +116,15 @@ def _read_pack(name: str, path: Path) -> PromptPack:
         raise ConfigError(f"prompt.pack {name} cannot be read: {error}") from error
 
 
-def _question_paragraphs(prompt: Prompt, nonce: str) -> Iterator[str]:
+def _turn_notes(pack: PromptPack, turns: int, is_shift: bool) -> Iterator[str]:
+    """Yields the notes before a question that was asked so many turns ago."""
+    if pack.turn:
+        yield pack.turn.replace("{turns}", str(turns))
+    if pack.changed and is_shift:
+        yield pack.changed
+
+
+def _question_paragraphs(prompt: Prompt, pack: PromptPack, nonce: str) -> Iterator[str]:
     yield f"The passages stand between <passage-{nonce}> and </passage-{nonce}>, and nowhere else."
     for passage in prompt.passages:
         text = _neutralize_text("\n".join(filter(None, (passage.note, headings(passage), passage.text))))
@@ -114,9 +133,12 @@ def _question_paragraphs(prompt: Prompt, nonce: str) -> Iterator[str]:
     if names := list_common_names(prompt.passages):
         yield "These names occur in the passages, the most frequent first:"
         yield fence_text("names", nonce, _neutralize_text(", ".join(names)))
-    yield f"Question: {defuse(prompt.question or prompt.query.text)}"
+    notes = f"{pack.changed} " if pack.changed and prompt.is_shift else ""
+    yield f"Question: {notes}{defuse(prompt.question or prompt.query.text)}"
     if prompt.question:
         yield f"After what was said before, it means: {defuse(prompt.query.text)}"
+    if pack.drift and prompt.drift is not None:
+        yield pack.drift.replace("{drift}", f"{prompt.drift:.2f}")
     if prompt.unsupported:
         yield (
             "A first answer said this, which the passages do not support."

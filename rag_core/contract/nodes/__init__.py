@@ -38,6 +38,7 @@ from rag_core.contract.nodes.re_ranker import ReRankerConfig, ReRankerNode
 from rag_core.contract.nodes.retrieval_evaluation import RetrievalEvaluationConfig, RetrievalEvaluationNode
 from rag_core.contract.nodes.session_management import SessionManagementConfig, SessionManagementNode
 from rag_core.contract.nodes.streaming_generator import StreamingGeneratorConfig, StreamingGeneratorNode
+from rag_core.contract.nodes.topic_shift_detector import TopicShiftDetectorConfig, TopicShiftDetectorNode
 from rag_core.contract.nodes.turn_annotation import TurnAnnotationConfig, TurnAnnotationNode
 from rag_core.contract.nodes.user_feedback_collection import UserFeedbackCollectionConfig, UserFeedbackCollectionNode
 from rag_core.contract.nodes.vector_search import VectorSearchConfig, VectorSearchNode
@@ -107,6 +108,8 @@ __all__ = [
     "SessionManagementNode",
     "StreamingGeneratorConfig",
     "StreamingGeneratorNode",
+    "TopicShiftDetectorConfig",
+    "TopicShiftDetectorNode",
     "Turn",
     "TurnAnnotationConfig",
     "TurnAnnotationNode",

@@ -1,9 +1,37 @@
-"""The weights of a conversation's history in the search, by how long its subject has been the same."""
+"""The weights of a conversation's history in the search, by how its subject has changed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rag_core.types import Message, Understanding, Variant, VariantName
 
 SETTLED_TURNS = 5
 """The turns after which a subject is stable."""
+
+_FROM_HISTORY: frozenset[VariantName] = frozenset(("carried", "previous", "answer", "first"))
 
 
 def stability(turns_since_shift: int) -> float:
     """From 0, at a change of the subject, to 1 after five turns."""
     return min(1.0, turns_since_shift / SETTLED_TURNS)
+
+
+def leave_subject(question: str, understanding: Understanding, weight: float) -> Understanding:
+    """The understanding of a question that changes the subject, with the history's weights multiplied by `weight`.
+
+    Rules carry nothing over into it. A model's own rewrite stays, because the model has read the history.
+    """
+    scaled = [
+        replace(variant, weight=variant.weight * weight) if variant.name in _FROM_HISTORY else variant
+        for variant in understanding.variants
+    ]
+    changed = replace(understanding, variants=tuple(variant for variant in scaled if variant.weight), is_shift=True)
+    return changed if understanding.method == "llm" else replace(changed, standalone=question, resolved={})
+
+
+def search_subject(variants: Sequence[Variant], history: Sequence[Message]) -> tuple[Variant, ...]:
+    """The variants with the first message of the current subject instead of the conversation's first one."""
+    first = next((message.text for message in reversed(history) if message.is_shift), "")
+    others = {variant.text for variant in variants if variant.name != "first"}
+    renewed = [replace(variant, text=first) if first and variant.name == "first" else variant for variant in variants]
+    return tuple(variant for variant in renewed if variant.name != "first" or variant.text not in others)

@@ -1,4 +1,4 @@
-"""Detection of a question that changes the subject of its conversation, and understanding that regards it."""
+"""Detection of a question that changes the subject of its conversation, and its understanding."""
 
 import re
 from collections.abc import Sequence
@@ -10,6 +10,7 @@ import numpy as np
 
 from rag_core.errors import ModelError, translate_foreign_errors
 from rag_core.protocols import QueryEmbedder, Rarities, Understander
+from rag_core.retrieval.query.adaptive import leave_subject, search_subject
 from rag_core.stage import attempt, record_figures
 from rag_core.text.analysis import STEMMERS, terms
 from rag_core.types import Matrix, Message, Query, Understanding
@@ -18,7 +19,7 @@ SHIFT_STAGE = "topic_shift"
 WINDOW = 3
 """The earlier questions, with their answers, that a question is compared with."""
 MAX_ANSWER_CHARS = 100
-"""The beginning of an answer that is encoded. A longer one doubles the time and does not improve the score."""
+"""The beginning of an answer that is encoded. Twice as much takes longer and adds .003 to the AUROC."""
 
 _OVERLAP_WEIGHT, _REFERENCE_WEIGHT = 0.3, 0.3
 _PRONOUNS = {"he", "her", "hers", "him", "his", "it", "its", "she", "their", "theirs", "them", "they"}
@@ -81,7 +82,7 @@ class TopicShiftDetector:
 
     embedder: QueryEmbedder
     rarities: Rarities
-    threshold: float = 0.35
+    threshold: float = 0.25
     window: int = WINDOW
 
     async def measure(self, query: Query, history: Sequence[Message]) -> Drift:
@@ -140,26 +141,27 @@ class WindowDriftDetector:
 
 @dataclass(frozen=True, slots=True)
 class ShiftAwareUnderstander:
-    """Understands a question that changes the subject without the history.
+    """Lowers the weights of the history for a question that changes the subject, by the factor `history_weight`.
 
-    Only a search has a subject: another intent, such as a request to sum up, is understood with the history. So is a
-    question whose drift cannot be measured, and the answer to a clarification.
+    Later questions are searched together with the first one of the new subject. Only a search has a subject: another
+    intent, such as a request to sum up, keeps its history. So does a question whose drift cannot be measured, and the
+    answer to a clarification.
     """
 
     understander: Understander
     detector: ShiftDetector
+    history_weight: float = 0.5
 
     async def understand(self, query: Query, history: Sequence[Message]) -> Understanding:
         if not history or history[-1].intent == "clarification":
             return await self.understander.understand(query, history)
         drift = await attempt(SHIFT_STAGE, self._measure(query, history), otherwise=Drift())
-        if drift.is_shift:
-            alone = await self.understander.understand(query, ())
-            if alone.intent == "search":
-                method = "rules" if alone.method == "none" else alone.method
-                return replace(alone, drift=drift.distance, is_shift=True, method=method)
         understanding = await self.understander.understand(query, history)
-        return replace(understanding, drift=drift.distance)
+        variants = search_subject(understanding.variants, history)
+        understanding = replace(understanding, variants=variants, drift=drift.distance)
+        if drift.is_shift and understanding.intent == "search":
+            return leave_subject(query.text, understanding, self.history_weight)
+        return understanding
 
     async def _measure(self, query: Query, history: Sequence[Message]) -> Drift:
         drift = await self.detector.measure(query, history)

@@ -85,6 +85,33 @@ def test_all_but_the_last_message_is_the_same_whatever_is_found_and_asked() -> N
     assert [message["role"] for message in then] == ["system", "user", "assistant", "user", "assistant", "user"]
 
 
+CONVERSATION = (
+    Message(role="user", text="When does ice melt?"),
+    Message(role="assistant", text="At 0 °C."),
+    Message(role="user", text="Who rotates keys?", is_shift=True),
+    Message(role="assistant", text="Ada."),
+)
+
+
+def test_a_drift_aware_prompt_notes_turns_and_changes_of_the_subject() -> None:
+    asked = told(prompt(history=CONVERSATION, drift=0.816, is_shift=True), "drift_aware")
+    assert asked[1:5] == [
+        "[2 turns ago] When does ice melt?",
+        "At 0 °C.",
+        "[1 turns ago] [new subject] Who rotates keys?",
+        "Ada.",
+    ]
+    assert asked[-1].endswith(
+        "Question: [new subject] When does water boil?\n\nDistance from the subject so far, from 0 to 1: 0.82"
+    )
+
+
+def test_a_pack_without_notes_writes_none() -> None:
+    plain = prompt(history=CONVERSATION)
+    assert told(replace(plain, drift=0.9, is_shift=True)) == told(plain)
+    assert told(plain)[1] == "When does ice melt?"
+
+
 def test_the_system_prompt_holds_the_pack_and_the_rules() -> None:
     system = told(prompt())[0]
     assert system.startswith("You answer questions exactly and briefly")
@@ -217,6 +244,6 @@ def test_a_pack_that_is_none_is_refused(text: str | None, reason: str, tmp_path:
 def test_an_unknown_pack_is_refused_with_those_that_there_are(name: str) -> None:
     with pytest.raises(
         ConfigError,
-        match="must be one of code, conversational, greenlight, qa, research, routing, technical_writing, or a",
+        match="must be one of code, conversational, drift_aware, greenlight, qa, research, routing, technical_writing, or a",
     ):
         load_prompt_pack(name)
