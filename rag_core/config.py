@@ -634,8 +634,8 @@ class PromptSettings(Section):
 
     pack: str = Field(
         "conversational",
-        description="Prompt pack: conversational, qa, research, code, technical_writing, drift_aware, greenlight, routing,"
-        " or the path of a file.",
+        description="Prompt pack: conversational, qa, research, code, technical_writing, drift_aware, greenlight,"
+        " routing, or the path of a file.",
     )
     citations: Literal["inline", "footnote", "endnote"] = Field(
         "inline", description="Position of the sources in an answer."

@@ -244,6 +244,6 @@ def test_a_pack_that_is_none_is_refused(text: str | None, reason: str, tmp_path:
 def test_an_unknown_pack_is_refused_with_those_that_there_are(name: str) -> None:
     with pytest.raises(
         ConfigError,
-        match="must be one of code, conversational, drift_aware, greenlight, qa, research, routing, technical_writing, or a",
+        match="must be one of code, conversational, drift_aware, greenlight, qa, research, routing, technical_writing",
     ):
         load_prompt_pack(name)
