@@ -11,6 +11,7 @@ import numpy as np
 from rag_core.errors import ModelError, translate_foreign_errors
 from rag_core.protocols import QueryEmbedder, Rarities, Understander
 from rag_core.retrieval.query.adaptive import leave_subject, search_subject
+from rag_core.retrieval.query.follow_up import recognize_follow_up
 from rag_core.stage import attempt, record_figures
 from rag_core.text.analysis import STEMMERS, terms
 from rag_core.types import Matrix, Message, Query, Understanding
@@ -22,10 +23,6 @@ MAX_ANSWER_CHARS = 100
 """The beginning of an answer that is encoded. Twice as much takes longer and adds .003 to the AUROC."""
 
 _OVERLAP_WEIGHT, _REFERENCE_WEIGHT = 0.3, 0.3
-_PRONOUNS = {"he", "her", "hers", "him", "his", "it", "its", "she", "their", "theirs", "them", "they"}
-_DEMONSTRATIVES = {"that", "these", "this", "those"}
-_ADDITIONS = {"additionally", "also", "another", "else", "more", "other", "others"}
-_REFERENCES = frozenset(_PRONOUNS | _DEMONSTRATIVES | _ADDITIONS)
 _WORD = re.compile(r"\w+")
 
 
@@ -97,7 +94,7 @@ class TopicShiftDetector:
         return ShiftSignals(
             similarity=await self._similarity(query.text, exchanges),
             overlap=await self._overlap(query, exchanges),
-            refers_back=refers_back(query.text),
+            refers_back=refers_back(query.text, exchanges),
         )
 
     async def _similarity(self, question: str, exchanges: Sequence[Exchange]) -> float:
@@ -190,7 +187,8 @@ def list_exchanges(history: Sequence[Message]) -> list[Exchange]:
     return exchanges
 
 
-def refers_back(question: str) -> bool:
-    """True if the question has a pronoun or a word such as "other", or is a single word such as "Why?"."""
-    words = _WORD.findall(question.casefold())
-    return len(words) <= 1 or not _REFERENCES.isdisjoint(words)
+def refers_back(question: str, exchanges: Sequence[Exchange]) -> bool:
+    """True if the question has a word that continues a conversation, such as "it" or "other", or is a single word."""
+    messages = [Message(role="user", text=exchange.question) for exchange in exchanges]
+    follow_up = recognize_follow_up(question, messages)
+    return bool(follow_up.references) or follow_up.is_indicated or len(_WORD.findall(question)) <= 1

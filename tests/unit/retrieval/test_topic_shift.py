@@ -17,6 +17,7 @@ from rag_core.retrieval.query.rules import RuleUnderstander
 from rag_core.retrieval.query.topic_shift import (
     MAX_ANSWER_CHARS,
     Drift,
+    Exchange,
     ShiftAwareUnderstander,
     TopicShiftDetector,
     WindowDriftDetector,
@@ -111,10 +112,18 @@ def test_a_question_far_from_all_is_a_shift_unless_it_has_words_of_the_answer() 
 
 @pytest.mark.parametrize(
     ("question", "is_shift"),
-    [("who opens them?", False), ("who else opens?", False), ("why?", False), ("who opens?", True)],
+    [
+        ("who opens them?", False),
+        ("who else opens?", False),
+        ("and who opens?", False),
+        ("why?", False),
+        ("who opens?", True),
+    ],
 )
-def test_a_pronoun_or_else_or_a_single_word_refers_to_the_history(question: str, is_shift: bool) -> None:
-    assert refers_back(question) is not is_shift
+def test_a_word_that_continues_a_conversation_or_a_single_word_refers_to_the_history(
+    question: str, is_shift: bool
+) -> None:
+    assert refers_back(question, [Exchange("keys")]) is not is_shift
     assert measure(question, {question: 0, "keys": 90, "Keys rotate monthly.": 84}).is_shift is is_shift
 
 
