@@ -7,6 +7,7 @@ that it received. The memory is that of the gateway's process, after the second 
 
     python -m benchmarks.conversations                              200 sessions of 10 turns
     python -m benchmarks.conversations --sessions 50 --kills 3
+    python -m benchmarks.conversations --set retrieval.type=bm25 guard.mode=off     with little work per answer
 """
 
 import argparse
@@ -93,7 +94,7 @@ def main() -> None:
     print(heading())
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         _ingest(scratch, dsn)
-        settings = load_settings(None, "default", [f"store.url={dsn}", *SETTINGS], environment={})
+        settings = load_settings(None, "default", [f"store.url={dsn}", *SETTINGS, *arguments.set], environment={})
         gateway = Gateway(settings)
         try:
             _measure(gateway, Postgres(dsn), arguments)
@@ -192,6 +193,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sessions", type=int, default=200)
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--set", nargs="*", default=[], metavar="SECTION.KEY=VALUE")
     return parser.parse_args()
 
 

@@ -10,12 +10,15 @@ READING_ROUTES = frozenset(
     {
         "/v1/answer",
         "/v1/chat/completions",
+        "/v1/conversations/{id:path}",
         "/v1/feedback",
         "/v1/retrieve",
         "/v1/vector_stores/{collection}/search",
     }
 )
-"""Routes whose POST requests change no documents and jobs. A new route counts as a changing one until it is listed."""
+"""Routes whose POST and DELETE requests change no documents and jobs.
+
+A new route counts as a changing one until it is listed."""
 
 
 async def check_changes(request: Request, services: CurrentServices) -> None:

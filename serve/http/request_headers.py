@@ -13,14 +13,14 @@ MAX_WAIT_SECONDS = 60
 _KEY = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])+)"|([!#$%&\'*+./:^_`|~0-9A-Za-z-]+)')
 
 
-def read_idempotency_key(
+async def read_idempotency_key(
     request: Request,
     _openapi: Annotated[str, Header(alias="Idempotency-Key", max_length=MAX_KEY_CHARS + 2)] = "",
 ) -> str:
     """The key, or an empty string without the header. Raises UsageError if it is malformed.
 
     It is a quoted string (draft-ietf-httpapi-idempotency-key-header-07), or a token without quotes. The parameter
-    `_openapi` only documents the header.
+    `_openapi` only documents the header. This function is async, so that answers need no thread.
     """
     headers = request.headers.getlist("idempotency-key")
     if not headers:
