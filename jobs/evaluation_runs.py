@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import pyarrow.parquet as pq
 
+from jobs.script_files import TURNS_FILE, build_script_run
 from rag_core.errors import InvalidRunError, UsageError
 from rag_core.evaluation.finished_run import FinishedRun, build_finished_run
 from rag_core.evaluation.measured_run import MeasuredRun
@@ -31,7 +32,11 @@ def find_runs(folder: Path) -> list[Path]:
 
 
 def read_runs(folder: Path) -> list[MeasuredRun]:
-    """Reads the evaluations in the folder, one per dataset."""
+    """Reads the evaluations in the folder, one per dataset; also that of scripted conversations."""
+    if (folder / TURNS_FILE).is_file():
+        report = read_report(folder)
+        with _translate_errors(folder):
+            return [build_script_run(report, pq.read_table(folder / TURNS_FILE).to_pylist())]
     return [read_run(run) for run in find_runs(folder)]
 
 

@@ -1,17 +1,19 @@
 """The files of an evaluation of scripted conversations, for other programs and for inspection."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rag_core.evaluation.script_figures import ScriptFigures
+from rag_core.evaluation.measured_run import MeasuredRun
+from rag_core.evaluation.script_figures import MEASURES, ScriptFigures
 from rag_core.evaluation.scripted_conversations import ScriptedTurn
 from rag_core.evaluation.scripted_replies import ScriptedReply, cites_expected, has_facts, name_failure
 
+TURNS_FILE = "turns.parquet"
 REPLY = pa.struct(
     [
         ("answer", pa.string()),
@@ -57,8 +59,31 @@ def write_script_evaluation(folder: Path, figures: ScriptFigures, report: Mappin
         }
         for measured in figures.turns
     ]
-    pq.write_table(pa.Table.from_pylist(rows, TURNS), folder / "turns.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, TURNS), folder / TURNS_FILE)
     (folder / "report.json").write_text(json.dumps(report, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+
+
+def build_script_run(report: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> MeasuredRun:
+    """The turns that expect an answer, as questions; `follow_up_document` is `right_document` of follow-ups only."""
+    answers = {f"{row['conversation']}/{row['turn']}": row for row in rows if row["expect"] == "answer"}
+    values = {name: {id: float(row["reply"][name]) for id, row in answers.items()} for name in MEASURES}
+    documents = values["right_document"]
+    values["follow_up_document"] = {id: documents[id] for id, row in answers.items() if row["follow_up"]}
+    errors = {id for id, row in answers.items() if row["reply"]["error"]}
+    return MeasuredRun(
+        dataset=report["dataset"],
+        split=report["split"],
+        profile=report["profile"],
+        k=0,
+        grades={id: dict.fromkeys(row["documents"], 1) for id, row in answers.items()},
+        values=values,
+        failed={name: frozenset(errors & measured.keys()) for name, measured in values.items()},
+        seconds={"answer": {id: row["reply"]["seconds"] for id, row in answers.items()}},
+        answer_measures=tuple(values),
+        dataset_hash=report["dataset_hash"],
+        judge=json.dumps(report["judge"], sort_keys=True),
+        machine=json.dumps(report["machine"], sort_keys=True),
+    )
 
 
 def _reply_row(turn: ScriptedTurn, reply: ScriptedReply) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The figures of scripted conversations: answers with and without history, expectations, and mixed-up sessions."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from rag_core.evaluation.answers import share_estimate
 from rag_core.evaluation.comparison import Comparison, compare_values
 from rag_core.evaluation.foreign_words import find_foreign_words
-from rag_core.evaluation.scripted_conversations import EXPECTATIONS
+from rag_core.evaluation.scripted_conversations import EXPECTATIONS, ScriptedTurn
 from rag_core.evaluation.scripted_replies import (
     MeasuredTurn,
     ScriptedReply,
@@ -20,7 +20,7 @@ from rag_core.evaluation.scripted_replies import (
     is_repetition,
     name_failure,
 )
-from rag_core.evaluation.significance import Estimate
+from rag_core.evaluation.significance import Estimate, Floats
 
 MEASURES = {"right_document": cites_expected, "facts": has_facts}
 
@@ -126,20 +126,20 @@ def _share_by(turns: Sequence[MeasuredTurn], key: Callable[[MeasuredTurn], Any])
 
 
 def _measure_shares(turns: Sequence[MeasuredTurn]) -> AnswerShares:
-    values, alone = (
-        {name: [float(measure(turn.turn, _reply(turn, side))) for turn in turns] for name, measure in MEASURES.items()}
-        for side in ("conversation", "alone")
-    )
+    values = _measure_replies((turn.turn, turn.reply) for turn in turns)
+    alone = _measure_replies((turn.turn, turn.alone or turn.reply) for turn in turns)
     return AnswerShares(
         turns=len(turns),
-        measures={name: share_estimate(int(sum(column)), len(turns)) for name, column in values.items()},
-        alone={name: share_estimate(int(sum(column)), len(turns)) for name, column in alone.items()},
-        comparison=compare_values(np.array(values["right_document"]), np.array(alone["right_document"])),
+        measures={name: share_estimate(int(column.sum()), len(turns)) for name, column in values.items()},
+        alone={name: share_estimate(int(column.sum()), len(turns)) for name, column in alone.items()},
+        comparison=compare_values(values["right_document"], alone["right_document"]),
     )
 
 
-def _reply(turn: MeasuredTurn, side: str) -> ScriptedReply:
-    return turn.alone if side == "alone" and turn.alone else turn.reply
+def _measure_replies(replies: Iterable[tuple[ScriptedTurn, ScriptedReply]]) -> dict[str, Floats]:
+    """By measure, 1 for each reply that has it and 0 for the others."""
+    listed = list(replies)
+    return {name: np.array([float(measure(*reply)) for reply in listed]) for name, measure in MEASURES.items()}
 
 
 def _shares_to_json(shares: AnswerShares) -> dict[str, Any]:
