@@ -248,7 +248,7 @@ def evaluate_dataset(
 
     started = time.perf_counter()
     dataset = pad_dataset(read_dataset(folder, choices.split), choices.padding).limit_questions(choices.limit)
-    check_modes(dataset, choices.modes)
+    _check_modes(dataset, choices.modes)
     other_run, run_notices = _read_other_run(choices.against, dataset, choices.split)
     for out in filter(None, outs.values()):
         make_folder(out)
@@ -265,7 +265,7 @@ def evaluate_dataset(
     return results
 
 
-def check_modes(dataset: "Dataset", modes: "Sequence[ConversationMode]") -> None:
+def _check_modes(dataset: "Dataset", modes: "Sequence[ConversationMode]") -> None:
     """Raises UsageError if the dataset lacks what a mode searches."""
     from rag_core.evaluation.conversation_mode import ConversationMode
 

@@ -7,14 +7,13 @@ import numpy as np
 
 from rag_core.evaluation.comparison import Comparison, compare_values
 from rag_core.evaluation.significance import Estimate, Floats, estimates, holm
-from rag_core.evaluation.stages import FINAL, TOP_RANKS, JudgedQuestion
+from rag_core.evaluation.stages import COMPARED_MEASURE, FINAL, JudgedQuestion
 
 LAST_TURN = 4
 """The turn from which the questions of all later turns are one group."""
 ALL, FOLLOW_UP, OTHER = "all", "follow-up", "no follow-up"
 FOLLOW_UP_FIGURE = "follow_up"
 """The figure of a stage that is 1 for a question which the rules take for a follow-up, else 0."""
-COMPARED_MEASURE = f"ndcg@{TOP_RANKS}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

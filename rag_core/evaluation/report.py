@@ -13,6 +13,7 @@ from rag_core.evaluation.dataset import Run, trec_id
 from rag_core.evaluation.metrics import ndcg, rank_ids, unique_ids
 from rag_core.evaluation.question import Question
 from rag_core.evaluation.stages import (
+    COMPARED_MEASURE,
     FINAL,
     TOP_RANKS,
     UNION,
@@ -21,9 +22,6 @@ from rag_core.evaluation.stages import (
     count_losses,
     summarize_stages,
 )
-
-COMPARED_MEASURE = f"ndcg@{TOP_RANKS}"
-"""The measure of comparisons, and of the headroom."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

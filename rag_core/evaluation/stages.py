@@ -28,6 +28,8 @@ UNION = "union"
 """The chunks of all legs together, in the best order that the grades allow: the limit for fusion and reranking."""
 FINAL = "final"
 TOP_RANKS = 10
+COMPARED_MEASURE = f"ndcg@{TOP_RANKS}"
+"""The measure of comparisons, and of the headroom."""
 
 STORE, FAILED, LEGS, BELOW_TOP = "store", "failed", "legs", f"below {TOP_RANKS}"
 """The places besides the stages where a document is lost: it is not stored, its question failed, no leg ranks it, or

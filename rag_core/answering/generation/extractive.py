@@ -10,6 +10,9 @@ A sentence's score is 0.5 cosine + words + 0.5 near + 0.5 type + 0.3 subject + 0
     passage  the score of its passage, scaled likewise
     label    1 for a line that is no sentence: it often repeats the question's names, and answers nothing
 
+A follow-up question is read twice, as the user wrote it and with what was carried over: its scores are the means.
+Sentences of the document whose title was carried over score 0.5 more.
+
 The title and the opening count because each sentence of a document is about them: without them, questions about one of
 many look-alike documents are answered by the line that contains its name.
 """
@@ -130,15 +133,16 @@ class SentenceExtractor:
         question, asked = QuestionWords(prompt.query.text, idf), QuestionWords(own, idf)
         named = _select_named(question, prompt.passages)
         passages = nlargest(self.passages, named, key=lambda passage: passage.hit.score)
-        candidates = nlargest(MAX_ENCODED_SENTENCES, find_candidates(passages), key=partial(_word_score, question))
-        cosines: list[float] = []
+        readings = [question] if own == question.text else [question, asked]
+        candidates = nlargest(MAX_ENCODED_SENTENCES, find_candidates(passages), key=partial(_word_score, readings))
+        cosines: list[list[float]] = []
         if candidates:
-            questions = list(dict.fromkeys((question.text, asked.text)))
-            texts = [*questions, *(candidate.text for candidate in candidates)]
-            vectors = await attempt("encode", translate_errors(self.encoder.embed(texts)), otherwise=None)
+            texts = [reading.text for reading in readings]
+            embedding = self.encoder.embed([*texts, *(candidate.text for candidate in candidates)])
+            vectors = await attempt("encode", translate_errors(embedding), otherwise=None)
             if vectors is not None:
-                cosines = (vectors[len(questions) :] @ vectors[: len(questions)].T).mean(axis=1).tolist()
-        scores = _score_sentences(question, candidates, cosines)
+                cosines = (vectors[: len(texts)] @ vectors[len(texts) :].T).tolist()
+        scores = _score_sentences(readings, candidates, cosines)
         scores += CARRIED_BONUS * np.array([_has_carried_title(candidate, carried) for candidate in candidates])
         order = np.argsort(-scores, kind="stable")
         shares = [(passage.hit.chunk.document_id, _passage_share(question, passage)) for passage in passages]
@@ -149,7 +153,7 @@ class SentenceExtractor:
         signals = Signals(
             share=max((share for _, share in shares), default=0.0),
             lead=find_lead(shares),
-            cosine=max(cosines) if cosines and self.knows_cosines else None,
+            cosine=max(cosines[0]) if cosines and self.knows_cosines else None,
             language=passages[0].language if passages else CALIBRATED_LANGUAGE,
             has_type=_has_type(question, chosen) and _has_own_words(asked, chosen),
         )
@@ -289,20 +293,26 @@ def _passage_share(question: QuestionWords, passage: Passage) -> float:
     return question.share(_passage_terms(passage), passage.language)
 
 
-def _word_score(question: QuestionWords, candidate: Candidate) -> float:
-    """The terms `words` and `near` of a sentence's score."""
+def _word_score(readings: Sequence[QuestionWords], candidate: Candidate) -> float:
+    """The terms `words` and `near` of a sentence's score, as the mean over the readings."""
     language = candidate.passage.language
-    return question.share(candidate.known_terms, language) + 0.5 * question.share(candidate.near_terms, language)
+    words = sum(reading.share(candidate.known_terms, language) for reading in readings)
+    near = sum(reading.share(candidate.near_terms, language) for reading in readings)
+    return (words + 0.5 * near) / len(readings)
 
 
-def _score_sentences(question: QuestionWords, candidates: Sequence[Candidate], cosines: Sequence[float]) -> Scores:
+def _score_sentences(
+    readings: Sequence[QuestionWords], candidates: Sequence[Candidate], cosines: Sequence[Sequence[float]]
+) -> Scores:
+    """The scores for the readings of one question; `cosines` has a row for each, or none without an encoder."""
+    question = readings[0]
     kind = question_type(question.text)
-    words = np.array([_word_score(question, candidate) for candidate in candidates])
+    words = np.array([_word_score(readings, candidate) for candidate in candidates])
     subject = np.array([question.subject(candidate.passage.language) in candidate.terms for candidate in candidates])
     label = np.array([candidate.is_label for candidate in candidates])
     fits = np.array([bool(kind and kind.answer_pattern.search(_readable(candidate))) for candidate in candidates])
     passage = _scale([candidate.passage.hit.score for candidate in candidates])
-    cosine = _scale(cosines) if cosines else np.zeros(len(candidates))
+    cosine = _scale(np.mean(cosines, axis=0).tolist()) if cosines else np.zeros(len(candidates))
     scores: Scores = 0.5 * cosine + words + 0.5 * fits + 0.3 * subject + 0.3 * passage - 0.5 * label
     return scores
 

@@ -5,12 +5,12 @@ that it adds are words that people add, but only 43 % of the words of the weight
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
-from rag_core.retrieval.query.follow_up import FollowUp
+from rag_core.retrieval.query.follow_up import FollowUp, guess_language
 from rag_core.storage.graph.extraction import normalize_name
+from rag_core.text.analysis import terms
 from rag_core.text.stop_words import STOP_WORDS
 from rag_core.types import Message
 
@@ -26,26 +26,20 @@ _GENITIVE = re.compile(r"['’]s$")  # noqa: RUF001
 _STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Referent:
-    """The title of the document cited last, and the weightiest name. Both can be empty."""
+def find_referents(question: str, history: Sequence[Message], follow_up: FollowUp) -> tuple[str, ...]:
+    """The title of the document cited last, or the weightiest name; nothing that the question names itself.
 
-    title: str = ""
-    name: str = ""
-
-    def select(self, follow_up: FollowUp) -> tuple[str, ...]:
-        """The title, or the name without one; both for a pronoun of a person, because few titles name people."""
-        if self.title and not (follow_up.is_personal and " " in self.name):
-            return (self.title,)
-        return tuple(filter(None, (self.name, self.title)))
-
-
-def find_referent(question: str, history: Sequence[Message]) -> Referent:
-    """What the history offers that the question does not name itself."""
-    asked = f" {normalize_name(question)} "
+    A pronoun of a person also refers to the weightiest full name, unless the title is such a name.
+    """
     title, *_ = [*rank_titles(history), ""]
-    names = (name for name in rank_names(history) if f" {normalize_name(name)} " not in asked)
-    return Referent(title="" if f" {normalize_name(title)} " in asked else title, name=next(names, ""))
+    names = [name for name in rank_names(history) if not _contains(question, name)]
+    if not title:
+        return tuple(names[:1])
+    if _contains(question, title):
+        return ()
+    if not follow_up.is_personal or any(_share_word(title, name) for name in names):
+        return (title,)
+    return (*[name for name in names if " " in name][:1], title)
 
 
 def rank_titles(history: Sequence[Message]) -> list[str]:
@@ -54,12 +48,20 @@ def rank_titles(history: Sequence[Message]) -> list[str]:
     Equal ones are ranked by the number of answers that cite them, and then by their first marker.
     """
     recent = history[-MAX_MESSAGES:]
-    words = {word for message in recent if message.role == "user" for word in normalize_name(message.text).split()}
+    said = [message.text for message in recent if message.role == "user"]
+    language = guess_language(said)
+    words = set(terms(" ".join(said), language))
     counts = Counter(title for message in recent for title in message.titles)
     last = next((message.titles for message in reversed(history) if message.titles), ())
-    return sorted(
-        last, key=lambda title: (-len(words & set(normalize_name(title).split()) - _STOP_WORDS), -counts[title])
-    )
+    return sorted(last, key=lambda title: (-len(words.intersection(terms(title, language))), -counts[title]))
+
+
+def _contains(text: str, name: str) -> bool:
+    return f" {normalize_name(name)} " in f" {normalize_name(text)} "
+
+
+def _share_word(first: str, second: str) -> bool:
+    return bool({*normalize_name(first).split()} & {*normalize_name(second).split()} - _STOP_WORDS)
 
 
 def list_answers(history: Sequence[Message]) -> list[Message]:
@@ -73,7 +75,7 @@ def list_answers(history: Sequence[Message]) -> list[Message]:
 
 def rank_names(history: Sequence[Message]) -> list[str]:
     """The names in the latest messages, the weightiest first. A name within a longer one counts as that."""
-    weights, labels = Counter[str](), dict[str, str]()
+    weights, labels = defaultdict[str, float](float), dict[str, str]()
     answers = list_answers(history)
     for age, message in enumerate(reversed(history[-MAX_MESSAGES:])):
         if message.role == "assistant" and message not in answers:
@@ -86,7 +88,7 @@ def rank_names(history: Sequence[Message]) -> list[str]:
         longer = next((other for other in weights if other != name and f" {name} " in f" {other} "), "")
         if longer:
             weights[longer] += weights.pop(name)
-    return [labels[name] for name, _ in weights.most_common()]
+    return [labels[name] for name in sorted(weights, key=lambda name: -weights[name])]
 
 
 def _find_names(text: str) -> Iterator[str]:

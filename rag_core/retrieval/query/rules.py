@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rag_core.retrieval.query.coreference import find_referent, list_answers
+from rag_core.retrieval.query.coreference import find_referents, list_answers
 from rag_core.retrieval.query.follow_up import FollowUp, recognize_follow_up
 from rag_core.retrieval.query.intent import Intents, load_intents
 from rag_core.stage import stage
@@ -45,12 +45,13 @@ class RuleUnderstander:
         """Without history, only the intent is found."""
         async with stage("classify"):
             intent = self.intents.classify(query.text)
+        history = [message for message in history if self.intents.get(message.intent).needs_sources]
         if not history or not self.intents.get(intent).needs_sources:
             return Understanding(standalone=query.text, intent=intent, method="rules" if history else "none")
         question = continue_question(query.text, history)
         async with stage("coreference") as running:
             follow_up = recognize_follow_up(query.text, history)
-            carried = find_referent(question, history).select(follow_up)
+            carried = find_referents(question, history, follow_up)
             running.figures.update(follow_up=bool(follow_up), carried=len(carried))
         async with stage("rewrite") as running:
             extended = f"{question} ({'; '.join(carried)})" if carried else question

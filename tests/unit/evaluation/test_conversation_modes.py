@@ -1,5 +1,7 @@
 """The ways to search and to answer a question with a history, with a scripted knowledge base."""
 
+import asyncio
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +11,11 @@ from jobs.question_answers import AnswerTask
 from jobs.retrieval_traces import TraceTask
 from rag_core.evaluation.conversation_mode import ConversationMode, list_gold_variants
 from rag_core.evaluation.question import Question
+from rag_core.models.chat import Completion
+from rag_core.retrieval.query.rewrite import LlmUnderstander
+from rag_core.retrieval.query.rules import RuleUnderstander
 from rag_core.settings import load_settings
+from rag_core.stage import recording
 from rag_core.types import Answer, Message, Query, Reply
 
 HISTORY = (Message(role="user", text="Where are the keys?"),)
@@ -68,3 +74,17 @@ def test_each_mode_asks_its_own_text(mode: ConversationMode, asked: object) -> N
 def test_a_rewrite_that_changes_nothing_has_no_variants() -> None:
     same = Question(id="q", text="Who?", grades={}, rewrite="Who?")
     assert list_gold_variants(same) == list_gold_variants(Question(id="q", text="Who?", grades={})) == ()
+
+
+class ScriptedModel:
+    """Answers every request with the rewrite of QUESTION."""
+
+    async def complete(self, *_: Any, **__: Any) -> Completion:
+        return Completion(text=json.dumps({"standalone": QUESTION.rewrite}))
+
+
+def test_gold_searches_what_a_model_with_these_rewrites_would_search() -> None:
+    understander = LlmUnderstander(client=ScriptedModel(), rules=RuleUnderstander(), timeout=1.0, system="Rewrite.")
+    with recording():
+        understanding = asyncio.run(understander.understand(Query(text=QUESTION.text), HISTORY))
+    assert understanding.variants == list_gold_variants(QUESTION)

@@ -1,6 +1,7 @@
 """The report of a run: what its parts show for which values."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -176,6 +177,12 @@ def test_questions_are_measured_by_kind() -> None:
     by_word = {row[0]: row for row in cells(page, "strata")}
     assert by_word["who"][1:4] == ("1", "100 %", "1.000")
     assert by_word["when"][1:4] == ("1", "100 %", "0.000")
+
+
+def test_follow_ups_are_a_kind_if_the_rules_were_applied() -> None:
+    follow_up, other = (replace(question(n), turn=2, follow_up=n == 1) for n in (1, 2))
+    rows = cells(build_page(finished_run(follow_up, other, question(3))), "strata")
+    assert [row[:2] for row in rows] == [("follow-up", "1"), ("no follow-up", "1")]
 
 
 def test_a_section_without_data_is_left_out() -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from rag_core.retrieval.query.coreference import find_referent, rank_names, rank_titles
+from rag_core.retrieval.query.coreference import find_referents, rank_names, rank_titles
 from rag_core.retrieval.query.follow_up import FollowUp, guess_language, recognize_follow_up
 from rag_core.retrieval.query.rules import RuleUnderstander, continue_question
 from rag_core.types import Message, Query, Understanding
@@ -71,15 +71,31 @@ def test_what_an_abstention_names_is_not_carried_over() -> None:
     assert "Tidal Tables" not in rank_names(history)
 
 
-def test_what_the_question_names_itself_is_not_carried_over() -> None:
-    assert find_referent("Who wrote the rotation of signing keys?", KEYS).title == ""
+def test_a_question_that_names_the_title_carries_nothing() -> None:
+    assert find_referents("Who wrote the rotation of signing keys?", KEYS, FollowUp(is_short=True)) == ()
 
 
 def test_a_pronoun_of_a_person_also_carries_the_full_name() -> None:
     master = Message(role="assistant", text="the harbour master is Pell Anstrow. [1]", titles=("Staff directory",))
-    referent = find_referent("What is her extension?", [KEYS[0], master])
-    assert referent.select(FollowUp(is_personal=True)) == ("Pell Anstrow", "Staff directory")
-    assert referent.select(FollowUp(is_short=True)) == ("Staff directory",)
+    referents = find_referents("What is her extension?", [KEYS[0], master], FollowUp(is_personal=True))
+    assert referents == ("Pell Anstrow", "Staff directory")
+
+
+def test_a_title_that_names_the_person_is_enough() -> None:
+    master = Message(role="assistant", text="it is Pell Anstrow, born in Ansa Head. [1]", titles=("Pell Anstrow",))
+    assert find_referents("Is she well?", [KEYS[0], master], FollowUp(is_personal=True)) == ("Pell Anstrow",)
+
+
+def test_thanks_and_greetings_are_not_searched() -> None:
+    greeting = [
+        Message(role="user", text="Good Morning", intent="conversational"),
+        Message(role="assistant", text="Good Morning", intent="conversational"),
+    ]
+    assert understand("And who may do that?", greeting).method == "none"
+    assert [variant.text for variant in understand("Why is that?", [*greeting, *KEYS]).variants][2:] == [
+        KEYS[0].text,
+        "They are rotated every 90 days.",
+    ]
 
 
 def test_a_follow_up_is_searched_with_what_it_refers_to_and_with_earlier_messages() -> None:
