@@ -4,12 +4,11 @@ The title of the document cited last is the best guess: over the 1,424 follow-up
 that it adds are words that people add, but only 43 % of the words of the weightiest name.
 """
 
-import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from rag_core.retrieval.query.follow_up import FollowUp, guess_language
-from rag_core.storage.graph.extraction import normalize_name
+from rag_core.storage.graph.extraction import list_possible_names, normalize_name
 from rag_core.text.analysis import terms
 from rag_core.text.stop_words import STOP_WORDS
 from rag_core.types import Message
@@ -21,8 +20,6 @@ ROLE_WEIGHTS = {"user": 1.0, "assistant": 0.6}
 AGING = 0.8
 """The factor of a name's weight for each later message."""
 
-_NAME = re.compile(r"[^\W\d_a-zß-ÿ][\w'’&-]*(?: (?:(?:of|the|de|la|du|von|van|der) )*[^\W\d_a-zß-ÿ][\w'’&-]*)*")  # noqa: RUF001
-_GENITIVE = re.compile(r"['’]s$")  # noqa: RUF001
 _STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
 
 
@@ -80,8 +77,7 @@ def rank_names(history: Sequence[Message]) -> list[str]:
     for age, message in enumerate(reversed(history[-MAX_MESSAGES:])):
         if message.role == "assistant" and message not in answers:
             continue
-        for label in dict.fromkeys(_find_names(message.text)):
-            name = normalize_name(label)
+        for name, label in {normalize_name(label): label for label in list_possible_names(message.text)}.items():
             weights[name] += ROLE_WEIGHTS[message.role] * AGING**age
             labels.setdefault(name, label)
     for name in sorted(weights, key=len):
@@ -89,15 +85,3 @@ def rank_names(history: Sequence[Message]) -> list[str]:
         if longer:
             weights[longer] += weights.pop(name)
     return [labels[name] for name in sorted(weights, key=lambda name: -weights[name])]
-
-
-def _find_names(text: str) -> Iterator[str]:
-    """Yields each run of capitalized words, without function words at its ends."""
-    for match in _NAME.finditer(text):
-        words = _GENITIVE.sub("", match[0]).split()
-        while words and words[0].casefold() in _STOP_WORDS:
-            words = words[1:]
-        while words and words[-1].casefold() in _STOP_WORDS:
-            words = words[:-1]
-        if words and normalize_name(" ".join(words)):
-            yield " ".join(words)

@@ -66,14 +66,7 @@ class Graph:
 
 def extract_graph(text: str) -> Graph:
     """Finds the entities of a text. An uncertain name counts if it is certain elsewhere in the text."""
-    sentences = [
-        [
-            (label, is_certain)
-            for label, is_certain in _find_labels(sentence)
-            if len(label) <= MAX_NAME_CHARS and 0 < len(normalize_name(label)) <= MAX_NAME_CHARS
-        ]
-        for sentence in _SENTENCE_END.split(unicodedata.normalize("NFC", text))
-    ]
+    sentences = list(_split_labels(text))
     certain = {normalize_name(label) for labels in sentences for label, is_certain in labels if is_certain}
     accepted = [[label for label, _ in labels if normalize_name(label) in certain] for labels in sentences]
     mentions = [[normalize_name(label) for label in labels] for labels in accepted]
@@ -85,6 +78,11 @@ def extract_graph(text: str) -> Graph:
 def list_names(text: str) -> tuple[str, ...]:
     """The entities of a text as they are first written, the most frequent ones first."""
     return tuple(extract_graph(text).labels.values())
+
+
+def list_possible_names(text: str) -> list[str]:
+    """The names of a text, including uncertain ones, in text order and with repetitions."""
+    return [label for labels in _split_labels(text) for label, _ in labels]
 
 
 @lru_cache(maxsize=1 << 14)
@@ -132,6 +130,16 @@ def _fold_word(word: str) -> list[str]:
     """The word without case and genitive. There are several if one of its characters expands to several words."""
     folded = unicodedata.normalize("NFKC", word).casefold().replace("’", "'")  # noqa: RUF001
     return [part.removesuffix("'s") for part in _WORD.findall(folded)]
+
+
+def _split_labels(text: str) -> Iterator[list[tuple[str, bool]]]:
+    """Yields the possible names of each sentence that are not too long, as `_find_labels` finds them."""
+    for sentence in _SENTENCE_END.split(unicodedata.normalize("NFC", text)):
+        yield [
+            (label, is_certain)
+            for label, is_certain in _find_labels(sentence)
+            if len(label) <= MAX_NAME_CHARS and 0 < len(normalize_name(label)) <= MAX_NAME_CHARS
+        ]
 
 
 def _find_labels(sentence: str) -> Iterator[tuple[str, bool]]:

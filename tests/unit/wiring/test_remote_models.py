@@ -176,12 +176,13 @@ def test_nothing_is_elsewhere_unless_it_is_given() -> None:
             ["retrieval={type: reranked, retriever: {type: dense}, reranker: {type: llm, model: llama}}"],
             ["embedder", "reranker"],
         ),
+        (["conversation.understanding={type: llm, model: llama}"], ["embedder", "understander"]),
     ],
 )
 def test_models_that_this_process_calls_have_breakers(overrides: list[str], roles: list[str]) -> None:
     assert called_models(configured(*overrides), RemoteModels()) == roles
     remote = RemoteModels(embedder=Lengths(), judge=Lengths(), chat=Writing())
-    assert set(called_models(configured(*overrides), remote)) <= {"reranker"}
+    assert set(called_models(configured(*overrides), remote)) <= {"reranker", "understander"}
 
 
 def test_an_endpoint_that_failed_five_times_is_not_called_for_a_while() -> None:
