@@ -1,11 +1,12 @@
 """Questions that are asked back, because a question fits several documents equally well."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from rag_core.text.analysis import terms
 from rag_core.text.sentences import sentence_spans
+from rag_core.text.titles import file_name, split_name
 from rag_core.types import Clarification, Hit, Message, Query
 
 CLARIFICATION = "clarification"
@@ -14,7 +15,7 @@ CLARIFICATION = "clarification"
 MAX_READ_DOCUMENTS = 10
 """The number of the best documents that are compared."""
 
-SCORE_GAP = 0.25
+SCORE_GAP = 0.5
 """How much lower than the best hit another document's can be, as a share of the range of all scores."""
 
 COVERED_SHARE = 0.5
@@ -125,15 +126,27 @@ def _closest_sentence(hit: Hit, asked: frozenset[str]) -> frozenset[str]:
     """The terms of the sentence with most of the question's terms, without numbers."""
     text, language = hit.chunk.text, _language(hit)
     spans = sentence_spans(text)
-    sentences = [frozenset(filter(str.isalpha, terms(text[start:end], language))) for start, end in spans]
+    sentences = [_drop_numbers(terms(text[start:end], language)) for start, end in spans]
     return max(sentences, key=lambda sentence: len(sentence & asked), default=frozenset())
 
 
+def _drop_numbers(words: Iterable[str]) -> frozenset[str]:
+    return frozenset(filter(str.isalpha, words))
+
+
 def _distinctive_terms(hits: Sequence[Hit]) -> list[frozenset[str]]:
-    """The terms of each title that not all the other titles have."""
+    """The terms of each title that not all the other titles have, without the numbers of file names."""
     titles = list(map(_title_terms, hits))
     common = frozenset[str].intersection(*titles) if titles else frozenset[str]()
-    return [title - common for title in titles]
+    return [
+        _drop_numbers(title - common) if _has_file_title(hit) else title - common
+        for hit, title in zip(hits, titles, strict=True)
+    ]
+
+
+def _has_file_title(hit: Hit) -> bool:
+    """True if the title is only the name of the file, whose numbers say nothing to the user."""
+    return hit.origin.title.casefold() == split_name(file_name(hit.origin.uri)).casefold()
 
 
 def _known_terms(query: Query, history: Sequence[Message], languages: Collection[str]) -> frozenset[str]:

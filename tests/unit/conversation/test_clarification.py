@@ -80,6 +80,19 @@ def test_equal_titles_are_no_choice() -> None:
     assert titles(QUESTION, hits=same) == ()
 
 
+def test_file_names_that_differ_in_numbers_are_no_choice() -> None:
+    def rename(hit: Hit, title: str, uri: str) -> Hit:
+        return replace(hit, origin=replace(hit.origin, title=title, uri=uri))
+
+    names = [f"page-{n}" for n in range(2)]
+    files = [
+        rename(hit, name.replace("-", " "), f"file:///{name}.txt") for hit, name in zip(OFFICES, names, strict=False)
+    ]
+    assert titles(QUESTION, hits=[*files, REST]) == ()
+    chosen = [rename(hit, f"Office {n}", f"file:///{n}.txt") for n, hit in enumerate(OFFICES)]
+    assert titles(QUESTION, hits=[*chosen, REST]) == ("Office 0", "Office 1", "Office 2")
+
+
 def test_the_last_answer_asked_back_by_its_intent_or_by_its_text() -> None:
     asked = Message(role="assistant", text=f"{WHICH}\n\n1. Oslo office", intent="clarification")
     question = Message(role="user", text=QUESTION)
