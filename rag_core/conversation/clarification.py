@@ -146,9 +146,10 @@ def _select_alike(question: str, documents: Sequence[_Document]) -> list[_Docume
 
 
 def _has_similar_title(document: _Document, best: _Document) -> bool:
-    """True if the titles have at least half of their terms in common, by the shorter one, and are not equal."""
-    one, other = document.title_terms, best.title_terms
-    return one != other and 2 * len(one & other) >= min(len(one), len(other)) > 0
+    """True if the titles have at least half of their words in common, by the shorter one, and are not equal."""
+    one, other = _drop_numbers(document.title_terms), _drop_numbers(best.title_terms)
+    is_equal = document.title_terms == best.title_terms
+    return not is_equal and 2 * len(one & other) >= min(len(one), len(other)) > 0
 
 
 def _is_parallel(one: frozenset[str], other: frozenset[str], *documents: _Document) -> bool:
