@@ -1,11 +1,14 @@
 """Questions that are asked back, because a question fits several documents equally well."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from uuid import UUID
 
 from rag_core.text.analysis import terms
 from rag_core.text.sentences import sentence_spans
+from rag_core.text.titles import file_name, split_name
 from rag_core.types import Clarification, Hit, Message, Query
 
 CLARIFICATION = "clarification"
@@ -14,7 +17,7 @@ CLARIFICATION = "clarification"
 MAX_READ_DOCUMENTS = 10
 """The number of the best documents that are compared."""
 
-SCORE_GAP = 0.25
+SCORE_GAP = 0.5
 """How much lower than the best hit another document's can be, as a share of the range of all scores."""
 
 COVERED_SHARE = 0.5
@@ -48,14 +51,15 @@ class SpreadClarifier:
         """`hits` are best first. Questions about several documents at once are not ambiguous."""
         if not hits or _SEVERAL.search(query.text):
             return None
-        documents = _select_alike(query.text, hits)
-        known = _known_terms(query, history, {_language(hit) for hit in documents})
-        distinctive = _distinctive_terms(documents)
+        alike = _select_alike(query.text, _read_documents(hits))
+        known = _known_terms(query, history, {document.language for document in alike})
+        distinctive = _distinctive_terms(alike)
         is_chosen = any(words & known for words in distinctive)
-        if is_chosen or not all(distinctive) or not _has_rivals(documents, hits):
+        if is_chosen or not all(distinctive) or not _has_rivals(alike, hits):
             return None
-        titles = tuple(hit.origin.title for hit in documents[: self.options])
-        return Clarification(question=self.question, options=titles)
+        return Clarification(
+            question=self.question, options=tuple(document.title for document in alike[: self.options])
+        )
 
 
 def was_asked_back(history: Sequence[Message], question: str = "") -> bool:
@@ -78,62 +82,103 @@ def choose_option(text: str, asked: str) -> str:
     return options.get(text.strip(" .)"), text)
 
 
-def _has_rivals(documents: Sequence[Hit], hits: Sequence[Hit]) -> bool:
-    """True if at least two of the documents are ranked about equally."""
-    best, lowest = hits[0].score, min(hit.score for hit in hits)
-    return len([hit for hit in documents if best - hit.score <= SCORE_GAP * (best - lowest)]) > 1
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """The hits of one document, best first."""
+
+    hits: Sequence[Hit]
+
+    @property
+    def title(self) -> str:
+        return self.hits[0].origin.title
+
+    @property
+    def language(self) -> str:
+        return self.hits[0].origin.language or "en"
+
+    @property
+    def title_terms(self) -> frozenset[str]:
+        return frozenset(terms(self.title, self.language))
+
+    @property
+    def terms(self) -> frozenset[str]:
+        texts = "\n".join(hit.chunk.embedded_text for hit in self.hits)
+        return self.title_terms.union(terms(texts, self.language))
+
+    @property
+    def has_file_title(self) -> bool:
+        """True if the title is only the name of the file."""
+        return self.title.casefold() == split_name(file_name(self.hits[0].origin.uri)).casefold()
+
+    def closest_sentence(self, asked: frozenset[str]) -> frozenset[str]:
+        """The terms of the sentence with most of the question's terms, without numbers."""
+        texts = (hit.chunk.text[start:end] for hit in self.hits for start, end in sentence_spans(hit.chunk.text))
+        sentences = (_drop_numbers(terms(text, self.language)) for text in texts)
+        return max(sentences, key=lambda sentence: len(sentence & asked), default=frozenset())
 
 
-def _select_alike(question: str, hits: Sequence[Hit]) -> list[Hit]:
-    """The hits of the documents that have titles like the best one's, and as much of the question."""
-    documents = _best_by_document(hits)[:MAX_READ_DOCUMENTS]
+def _read_documents(hits: Sequence[Hit]) -> list[_Document]:
+    """The documents of the hits, in the order of their best hits."""
+    by_document: dict[UUID, list[Hit]] = {}
+    for hit in hits:
+        by_document.setdefault(hit.chunk.document_id, []).append(hit)
+    return [_Document(document_hits) for document_hits in islice(by_document.values(), MAX_READ_DOCUMENTS)]
+
+
+def _select_alike(question: str, documents: Sequence[_Document]) -> list[_Document]:
+    """The documents that have titles like the best one's, and as much of the question."""
     best = documents[0]
-    asked = frozenset(terms(question, _language(best)))
-    covered = {hit.chunk.id: asked & _read_terms(hit) for hit in documents}
-    most = max(map(len, covered.values()))
-    if len(covered[best.chunk.id]) < max(most, COVERED_SHARE * len(asked), 1):
+    asked = frozenset(terms(question, best.language))
+    covered = [asked & document.terms for document in documents]
+    if len(covered[0]) < max(*map(len, covered), COVERED_SHARE * len(asked), 1):
         return []
+    sentence = best.closest_sentence(asked)
+    rivals = [document for document, words in zip(documents, covered, strict=True) if words == covered[0]]
     return [
-        hit
-        for hit in documents
-        if covered[hit.chunk.id] == covered[best.chunk.id]
-        and _has_similar_title(hit, best)
-        and _is_parallel(hit, best, asked)
+        document
+        for document in rivals
+        if document is best
+        or (
+            _has_similar_title(document, best)
+            and _is_parallel(document.closest_sentence(asked), sentence, document, best)
+        )
     ]
 
 
-def _best_by_document(hits: Sequence[Hit]) -> list[Hit]:
-    return list({hit.chunk.document_id: hit for hit in reversed(hits)}.values())[::-1]
+def _has_similar_title(document: _Document, best: _Document) -> bool:
+    """True if the titles have at least half of their words in common, by the shorter one, and are not equal."""
+    one, other = _drop_numbers(document.title_terms), _drop_numbers(best.title_terms)
+    is_equal = document.title_terms == best.title_terms
+    return not is_equal and 2 * len(one & other) >= min(len(one), len(other)) > 0
 
 
-def _has_similar_title(hit: Hit, best: Hit) -> bool:
-    """True if the titles have at least half of their terms in common, by the shorter one, and are not equal."""
-    one, other = _title_terms(hit), _title_terms(best)
-    if hit.chunk.document_id == best.chunk.document_id:
-        return bool(one)
-    return one != other and 2 * len(one & other) >= min(len(one), len(other)) > 0
-
-
-def _is_parallel(hit: Hit, best: Hit, asked: frozenset[str]) -> bool:
-    """True if the sentences that contain most of the question are alike, apart from the words of the titles."""
-    titles = _title_terms(hit) | _title_terms(best)
-    one, other = _closest_sentence(hit, asked) - titles, _closest_sentence(best, asked) - titles
+def _is_parallel(one: frozenset[str], other: frozenset[str], *documents: _Document) -> bool:
+    """True if two sentences are alike, apart from the words of the documents' titles."""
+    titles = frozenset[str]().union(*(document.title_terms for document in documents))
+    one, other = one - titles, other - titles
     return len(one & other) >= PARALLEL_SHARE * len(one | other) > 0
 
 
-def _closest_sentence(hit: Hit, asked: frozenset[str]) -> frozenset[str]:
-    """The terms of the sentence with most of the question's terms, without numbers."""
-    text, language = hit.chunk.text, _language(hit)
-    spans = sentence_spans(text)
-    sentences = [frozenset(filter(str.isalpha, terms(text[start:end], language))) for start, end in spans]
-    return max(sentences, key=lambda sentence: len(sentence & asked), default=frozenset())
+def _has_rivals(documents: Sequence[_Document], hits: Sequence[Hit]) -> bool:
+    """True if at least two of the documents are ranked about equally."""
+    best, lowest = hits[0].score, min(hit.score for hit in hits)
+    scores = [document.hits[0].score for document in documents]
+    return len([score for score in scores if best - score <= SCORE_GAP * (best - lowest)]) > 1
 
 
-def _distinctive_terms(hits: Sequence[Hit]) -> list[frozenset[str]]:
-    """The terms of each title that not all the other titles have."""
-    titles = list(map(_title_terms, hits))
+def _distinctive_terms(documents: Sequence[_Document]) -> list[frozenset[str]]:
+    """The terms of each title that not all the other titles have.
+
+    The numbers of file names count only if the names have two other words in common: `page 1` says nothing to the user.
+    """
+    titles = [document.title_terms for document in documents]
     common = frozenset[str].intersection(*titles) if titles else frozenset[str]()
-    return [title - common for title in titles]
+    has_named_files = any(document.has_file_title for document in documents) and len(_drop_numbers(common)) < 2
+    return [_drop_numbers(title - common) if has_named_files else title - common for title in titles]
+
+
+def _drop_numbers(words: Iterable[str]) -> frozenset[str]:
+    return frozenset(filter(str.isalpha, words))
 
 
 def _known_terms(query: Query, history: Sequence[Message], languages: Collection[str]) -> frozenset[str]:
@@ -142,15 +187,3 @@ def _known_terms(query: Query, history: Sequence[Message], languages: Collection
     for message in history:
         texts += [message.text, *message.titles]
     return frozenset(term for text in texts for language in languages for term in terms(text, language))
-
-
-def _read_terms(hit: Hit) -> frozenset[str]:
-    return frozenset(terms(f"{hit.origin.title}\n{hit.chunk.embedded_text}", _language(hit)))
-
-
-def _title_terms(hit: Hit) -> frozenset[str]:
-    return frozenset(terms(hit.origin.title, _language(hit)))
-
-
-def _language(hit: Hit) -> str:
-    return hit.origin.language or "en"

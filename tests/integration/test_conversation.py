@@ -47,13 +47,12 @@ def test_a_question_that_names_its_office_is_answered_at_once(knowledge: Knowled
 
 
 def test_what_else_is_known_is_new_and_then_nothing_is(knowledge: KnowledgeBase) -> None:
-    session = {"session_id": "keys"}
-    first = knowledge.ask("How often are the signing keys replaced?", **session)
+    first = knowledge.ask("How often are the signing keys replaced?", session_id="keys")
     assert "every 45 days" in first.answer.text
-    more = knowledge.ask("What else about the signing keys?", **session)
+    more = knowledge.ask("What else about the signing keys?", session_id="keys")
     assert "45 days" not in more.answer.text
     assert "red box" in more.answer.text
-    end = knowledge.ask("What else about the signing keys?", **session)
+    end = knowledge.ask("What else about the signing keys?", session_id="keys")
     assert end.answer.finish == "repeated"
     assert end.answer.text.endswith("The sources say nothing more about this.")
     assert end.answer.citations

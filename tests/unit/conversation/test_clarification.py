@@ -75,9 +75,33 @@ def test_documents_are_not_equal_if_one_is_better_or_says_something_else() -> No
     assert titles(QUESTION, hits=[]) == titles(QUESTION, hits=[OFFICES[0]]) == ()
 
 
+def test_a_document_is_read_in_all_its_hits() -> None:
+    (oslo, bergen), others = OFFICES[:2], [hit(5, "Bergen office", "Bergen has a fish market.", 0.99)]
+    others = [replace(hit, chunk=replace(hit.chunk, document_id=bergen.chunk.document_id)) for hit in others]
+    assert titles(QUESTION, hits=[oslo, *others, bergen, REST]) == ("Oslo office", "Bergen office")
+    assert titles(QUESTION, hits=[oslo, *others, REST]) == ()
+
+
 def test_equal_titles_are_no_choice() -> None:
     same = [replace(hit, origin=replace(hit.origin, title="Our office")) for hit in OFFICES]
     assert titles(QUESTION, hits=same) == ()
+
+
+def test_file_names_that_differ_in_numbers_are_no_choice() -> None:
+    def rename(hit: Hit, title: str, uri: str) -> Hit:
+        return replace(hit, origin=replace(hit.origin, title=title, uri=uri))
+
+    names = [f"page-{n}" for n in range(2)]
+    files = [
+        rename(hit, name.replace("-", " "), f"file:///{name}.txt") for hit, name in zip(OFFICES, names, strict=False)
+    ]
+    assert titles(QUESTION, hits=[*files, REST]) == ()
+    chosen = [rename(hit, f"Office {n}", f"file:///{n}.txt") for n, hit in enumerate(OFFICES)]
+    assert titles(QUESTION, hits=[*chosen, REST]) == ("Office 0", "Office 1", "Office 2")
+    minutes = [
+        rename(hit, f"town council 2024 {n}", f"file:///town-council-2024-{n}.txt") for n, hit in enumerate(OFFICES)
+    ]
+    assert len(titles(QUESTION, hits=[*minutes, REST])) == 3
 
 
 def test_the_last_answer_asked_back_by_its_intent_or_by_its_text() -> None:
