@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from rag_core.errors import ModelError
 from rag_core.models.encoders.cached_embedder import CachedEmbedder
 from rag_core.retrieval.query.adaptive import leave_subject, stability
-from rag_core.retrieval.query.rules import RuleUnderstander
+from rag_core.retrieval.query.rules import RuleUnderstander, VariantWeights
 from rag_core.retrieval.query.topic_shift import (
     MAX_ANSWER_CHARS,
+    SHIFT_STAGE,
     Drift,
     Exchange,
     ShiftAwareUnderstander,
@@ -34,6 +35,7 @@ from rag_core.wiring.understanding import SHIFT_THRESHOLDS, build_understander
 T = TypeVar("T")
 HISTORY = (Message(role="user", text="keys"), Message(role="assistant", text="Keys rotate monthly."))
 SHIFT = Drift(distance=0.9, is_shift=True)
+RULES = RuleUnderstander(VariantWeights(carried=0))
 
 
 @dataclass
@@ -92,8 +94,9 @@ def understand(
 ) -> tuple[Understanding, list[StageReport]]:
     async def work() -> tuple[Understanding, list[StageReport]]:
         with recording() as stages:
-            understander = ShiftAwareUnderstander(RuleUnderstander(), Scripted(drift))
-            return await understander.understand(Query(text="which lamps?"), history), stages
+            understander = ShiftAwareUnderstander(RULES, Scripted(drift))
+            understanding = await understander.understand(Query(text="which lamps?"), history)
+        return understanding, [report for report in stages if report.stage == SHIFT_STAGE]
 
     return run(work())
 
@@ -168,7 +171,7 @@ def test_for_a_question_that_changes_the_subject_the_history_counts_half() -> No
 
 
 def test_with_a_weight_of_0_only_the_question_is_searched() -> None:
-    understander = ShiftAwareUnderstander(RuleUnderstander(), Scripted(SHIFT), history_weight=0)
+    understander = ShiftAwareUnderstander(RULES, Scripted(SHIFT), history_weight=0)
     assert weights(run(understander.understand(Query(text="which lamps?"), HISTORY))) == {"question": 1.0}
 
 
