@@ -123,9 +123,7 @@ def test_a_question_far_from_all_is_a_shift_unless_it_has_words_of_the_answer() 
         ("who opens?", True),
     ],
 )
-def test_a_word_that_continues_a_conversation_refers_to_the_history(
-    question: str, is_shift: bool
-) -> None:
+def test_a_word_that_continues_a_conversation_refers_to_the_history(question: str, is_shift: bool) -> None:
     assert refers_back(question, [Exchange("keys")]) is not is_shift
     assert measure(question, {question: 0, "keys": 90, "Keys rotate monthly.": 84}).is_shift is is_shift
 
