@@ -19,7 +19,9 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from random import uniform
 
 import aiohttp
 import numpy as np
@@ -33,11 +35,13 @@ from rag_core.storage.conversation_list import ConversationList
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT
 
-HOST, PORT = "127.0.0.1", 8129
+HOST = "127.0.0.1"
 SETTINGS = ("embedding.type=hashing", "answering.budget=none")
 """Without the time limits of a search, which a machine that also runs the clients can exceed."""
 TIMEOUT = 120.0
 """Seconds after which a turn counts as lost."""
+MAX_DOUBLINGS = 4
+"""Clients wait for 1 to 2 seconds after the first refusal, and for at most 16 after later ones."""
 ABOVE_ALL = 2**31 - 1
 GATEWAY = """
 import sys
@@ -70,8 +74,8 @@ class Load:
 class Gateway:
     """A gateway in a process of its own, which can be killed."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._command = [sys.executable, "-c", GATEWAY, settings.model_dump_json(), HOST, str(PORT)]
+    def __init__(self, settings: Settings, port: int) -> None:
+        self._command = [sys.executable, "-c", GATEWAY, settings.model_dump_json(), HOST, str(port)]
         self._process = subprocess.Popen(self._command)
 
     def kill(self) -> None:
@@ -95,7 +99,7 @@ def main() -> None:
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         _ingest(scratch, dsn)
         settings = load_settings(None, "default", [f"store.url={dsn}", *SETTINGS, *arguments.set], environment={})
-        gateway = Gateway(settings)
+        gateway = Gateway(settings, arguments.port)
         try:
             _measure(gateway, Postgres(dsn), arguments)
         finally:
@@ -126,7 +130,8 @@ def _measure(gateway: Gateway, store: Postgres, arguments: argparse.Namespace) -
 
     load = Load(on_turn=watch)
     began = time.perf_counter()
-    asyncio.run(run_sessions(f"http://{HOST}:{PORT}/v1/answer", arguments.sessions, arguments.turns, load))
+    url = f"http://{HOST}:{arguments.port}/v1/answer"
+    asyncio.run(run_sessions(url, arguments.sessions, arguments.turns, load))
     wall = time.perf_counter() - began
     p50, p99 = np.percentile(load.seconds, [50, 99])
     print(f"{arguments.sessions} sessions of {arguments.turns} turns: {len(load.seconds)} answers in {wall:.1f} s")
@@ -157,7 +162,8 @@ async def _run_session(client: aiohttp.ClientSession, url: str, number: int, tur
 async def _ask(
     client: aiohttp.ClientSession, url: str, body: dict[str, str], key: str, load: Load
 ) -> dict[str, object]:
-    """Sends the question until it is answered."""
+    """Sends the question until it is answered. Waits longer after each refusal, as clients of a busy server should."""
+    attempts = count(1)
     while True:
         with suppress(aiohttp.ClientError, OSError, ValueError):
             async with client.post(url, json=body, headers={"Idempotency-Key": key}) as response:
@@ -165,7 +171,7 @@ async def _ask(
                 if response.status == 200:
                     answer: dict[str, object] = await response.json()
                     return answer
-                await asyncio.sleep(float(response.headers.get("Retry-After", "1")))
+                await asyncio.sleep(uniform(1, 2 ** min(next(attempts), MAX_DOUBLINGS)))
                 continue
         load.outcomes["connection lost"] += 1
         await asyncio.sleep(0.2)
@@ -193,6 +199,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sessions", type=int, default=200)
     parser.add_argument("--turns", type=int, default=10)
     parser.add_argument("--kills", type=int, default=0)
+    parser.add_argument("--port", type=int, default=8129)
     parser.add_argument("--set", nargs="*", default=[], metavar="SECTION.KEY=VALUE")
     return parser.parse_args()
 

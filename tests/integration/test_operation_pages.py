@@ -52,7 +52,7 @@ def address(store: Postgres) -> Iterator[str]:
 
 def test_the_server_streams_searches_ingests_and_serves_openais_client(address: str) -> None:
     reader = Reader(ROOT, replaced={"localhost:8000": address})
-    assert " ".join(block.language for block in read_blocks(page("server"))) == "sh sh sh py sh sh yaml sh sh"
+    assert " ".join(block.language for block in read_blocks(page("server"))) == "sh sh sh py sh sh sh yaml sh sh"
     reader.follow(page("server"))
 
 
