@@ -9,7 +9,8 @@ from rag_core.evaluation.scripted_conversations import ScriptedTurn
 from rag_core.text.sentences import sentence_spans
 from rag_core.types import Finish, Reply
 
-ANSWERED: frozenset[Finish] = frozenset({"stop", "passages", "cut"})
+ANSWERED: frozenset[Finish] = frozenset({"stop", "passages", "cut", "repeated"})
+"""The outcomes with an answer; a `repeated` one is an answer with the note that an earlier one said so."""
 _MARKS = re.compile(r"\[\d+\]|[“”]")
 
 
@@ -95,14 +96,14 @@ def has_facts(turn: ScriptedTurn, reply: ScriptedReply) -> bool:
 def is_met(turn: MeasuredTurn, earlier: Sequence[MeasuredTurn]) -> bool:
     """True if the reply is of the kind that the turn expects. `earlier` are the turns before it.
 
-    `repeated` is also met by an answer without a sentence of an earlier answer.
+    `repeated` is also met by an answer without a sentence of an earlier answer. `answer` is not met by an answer that
+    only notes the repetition.
     """
     reply, expect = turn.reply, turn.turn.expect
-    if expect == "answer":
-        return reply.is_answer
-    if expect == "repeated" and reply.is_answer:
-        return not any(reply.sentences & before.reply.sentences for before in earlier)
-    return not reply.error and reply.finish == expect
+    if reply.error or reply.finish == expect:
+        return not reply.error
+    is_new = not any(reply.sentences & before.reply.sentences for before in earlier)
+    return reply.is_answer and reply.finish != "repeated" and (expect == "answer" or (expect == "repeated" and is_new))
 
 
 def is_repetition(turn: MeasuredTurn, earlier: Sequence[MeasuredTurn]) -> bool:

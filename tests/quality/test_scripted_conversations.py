@@ -11,7 +11,7 @@ from rag_core.evaluation.scripted_conversations import CORPUS, read_scripts
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_COLLECTION
 
-pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 DEMO = Path(__file__).parents[2] / "demo"
 MIN_FOLLOW_UPS, MIN_RATIO = 0.53, 1.1

@@ -35,6 +35,7 @@ def expecting(expect: Expectation, reply: ScriptedReply, position: int = 2) -> M
         (replace(RIGHT, documents=("locks.md",)), "wrong document"),
         (replace(RIGHT, finish="abstained"), "abstained"),
         (replace(RIGHT, finish="clarification"), "clarification"),
+        (replace(RIGHT, finish="repeated"), ""),
         (replace(RIGHT, error="StoreError: closed"), "error"),
     ],
 )
