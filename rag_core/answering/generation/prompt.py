@@ -119,7 +119,7 @@ def _question_paragraphs(prompt: Prompt, nonce: str) -> Iterator[str]:
             "Earlier answers said this. Answer with what the passages say besides, and do not repeat it; if they say"
             f" nothing else about the question, reply {REFUSAL}:"
         )
-        yield fence_text("said", nonce, "\n".join(map(_neutralize_text, prompt.excluded)))
+        yield fence_text("earlier", nonce, "\n".join(map(_neutralize_text, prompt.excluded)))
 
 
 def _neutralize_text(text: str) -> str:
