@@ -58,16 +58,16 @@ class RepetitionCheck:
                 answer = await write(prompt, emit)
             is_repetition = await self._repeats(answer, history, earlier)
             return await _append(answer, self.nothing_new, emit) if is_repetition else answer
-        held = _HeldRepetition(earlier, emit)
-        answer = await write(prompt, held.receive)
+        gate = _HeldRepetition(earlier, emit)
+        answer = await write(prompt, gate.receive)
         is_repetition = await self._repeats(answer, history, earlier)
-        can_differ = self.regenerate and held.is_holding and not is_asked_again(question, history)
+        can_differ = self.regenerate and gate.is_holding and not is_asked_again(question, history)
         other = (
             await self._write_another(without_earlier, history, write, emit) if is_repetition and can_differ else None
         )
         if other:
             return other
-        await held.release()
+        await gate.release()
         return await _append(answer, self.repeated, emit) if is_repetition else answer
 
     async def _write_another(

@@ -43,8 +43,8 @@ def asks_for_more(question: str) -> bool:
 
 def is_asked_again(question: str, history: Sequence[Message]) -> bool:
     """True if one of the user's messages has the same words."""
-    asked = (message.text for message in history if message.role == "user")
-    return normalize_sentence(question) in map(normalize_sentence, asked)
+    questions = (message.text for message in history if message.role == "user")
+    return normalize_sentence(question) in map(normalize_sentence, questions)
 
 
 def list_earlier_sentences(history: Sequence[Message], turns: int = RECENT_TURNS) -> tuple[str, ...]:
