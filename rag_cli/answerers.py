@@ -1,4 +1,4 @@
-"""Where a command gets its answers from: the store and models of the settings, or a gateway."""
+"""The sources of a command's answers: the store and the models of the settings, or a gateway."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager

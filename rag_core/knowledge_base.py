@@ -1,6 +1,7 @@
 """The Python API: a knowledge base for scripts and notebooks."""
 
 import os
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -12,7 +13,7 @@ from typing import Any
 from uuid import UUID
 from weakref import finalize
 
-from anyio import to_thread
+from anyio import CancelScope, to_thread
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from rag_core.answering.pipeline import QueryPipeline
@@ -215,11 +216,17 @@ class KnowledgeBase:
                 # in a thread, because the callback can block, for example in a pager
                 await to_thread.run_sync(on_event, event, abandon_on_cancel=True)
 
-        reply = self._portal.start_task_soon(self._pipeline.answer, query, emit)
+        async def answer() -> Reply:
+            with scope:
+                return await self._pipeline.answer(query, emit)
+            raise CancelledError
+
+        # The scope exists before the task: an interrupt can come while the task is being started.
+        scope = self._portal.call(CancelScope)
         try:
-            return reply.result()
+            return self._portal.call(answer)
         finally:
-            reply.cancel()
+            self._portal.start_task_soon(scope.cancel)
 
     def search_around(
         self,

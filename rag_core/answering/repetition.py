@@ -9,13 +9,13 @@ from rag_core.conversation.repetition import (
     MIN_REPEATED_WORDS,
     RECENT_TURNS,
     asks_for_more,
-    can_become_said,
+    can_repeat,
     count_words,
     has_only_words,
     is_asked_again,
-    is_said,
-    list_said_sentences,
+    list_earlier_sentences,
     measure_overlap,
+    repeats_sentences,
 )
 from rag_core.errors import GenerationError, StageTimeoutError
 from rag_core.events import Event, Listener, TextDelta, TextRetracted
@@ -47,25 +47,27 @@ class RepetitionCheck:
         self, question: str, prompt: Prompt, history: Sequence[Message], write: WriteAnswer, emit: Listener
     ) -> Answer:
         """Writes an answer to the question, which is in the user's words: that of the prompt can be another."""
-        said = list_said_sentences(history, self.turns)
-        if not said:
+        earlier = list_earlier_sentences(history, self.turns)
+        if not earlier:
             skip_stage(REPETITION_STAGE, "no earlier answer")
             return await write(prompt, emit)
-        without_said = replace(prompt, excluded=said)
+        without_earlier = replace(prompt, excluded=earlier)
         if asks_for_more(question):
-            answer = await write(without_said, emit)
+            answer = await write(without_earlier, emit)
             if answer.finish == "abstained":
                 answer = await write(prompt, emit)
-            is_repetition = await self._repeats(answer, history, said)
+            is_repetition = await self._repeats(answer, history, earlier)
             return await _append(answer, self.nothing_new, emit) if is_repetition else answer
-        held = _HeldRepetition(said, emit)
-        answer = await write(prompt, held.receive)
-        is_repetition = await self._repeats(answer, history, said)
-        can_differ = self.regenerate and held.is_holding and not is_asked_again(question, history)
-        other = await self._write_another(without_said, history, write, emit) if is_repetition and can_differ else None
+        gate = _HeldRepetition(earlier, emit)
+        answer = await write(prompt, gate.receive)
+        is_repetition = await self._repeats(answer, history, earlier)
+        can_differ = self.regenerate and gate.is_holding and not is_asked_again(question, history)
+        other = (
+            await self._write_another(without_earlier, history, write, emit) if is_repetition and can_differ else None
+        )
         if other:
             return other
-        await held.release()
+        await gate.release()
         return await _append(answer, self.repeated, emit) if is_repetition else answer
 
     async def _write_another(
@@ -87,11 +89,11 @@ class RepetitionCheck:
             await emit(event)
         return answer
 
-    async def _repeats(self, answer: Answer, history: Sequence[Message], said: Sequence[str]) -> bool:
+    async def _repeats(self, answer: Answer, history: Sequence[Message], earlier: Sequence[str]) -> bool:
         async with stage(REPETITION_STAGE) as running:
             overlap = measure_overlap(answer.text, history, self.turns)
-            repeats_words = overlap > self.overlap and has_only_words(answer.text, said)
-            is_repetition = is_said(answer.text, said) or repeats_words
+            repeats_words = overlap > self.overlap and has_only_words(answer.text, earlier)
+            is_repetition = repeats_sentences(answer.text, earlier) or repeats_words
             running.figures.update(overlap=overlap, repeated=is_repetition)
         is_complete = answer.finish in ("stop", "passages") and count_words(answer.text) >= MIN_REPEATED_WORDS
         return is_repetition and is_complete
@@ -99,12 +101,12 @@ class RepetitionCheck:
 
 @dataclass(slots=True)
 class _HeldRepetition:
-    """A listener that holds events back while the text has only sentences that were said.
+    """A listener that holds events back while the text has only sentences of earlier answers.
 
     So an answer that is written again was never emitted: formats that cannot retract a text need no case for it.
     """
 
-    said: Sequence[str]
+    earlier: Sequence[str]
     emit: Listener
     is_holding: bool = True
     events: list[Event] = field(default_factory=list)
@@ -120,7 +122,7 @@ class _HeldRepetition:
                 self.text += text
             case TextRetracted():
                 self.text = ""
-        if not can_become_said(self.text, self.said):
+        if not can_repeat(self.text, self.earlier):
             await self.release()
 
     async def release(self) -> None:

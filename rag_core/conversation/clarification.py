@@ -76,9 +76,9 @@ def format_clarification(clarification: Clarification) -> str:
     return f"{clarification.question}\n\n{options}" if options else clarification.question
 
 
-def choose_option(text: str, asked: str) -> str:
-    """The option that a reply to `asked` chooses by its number; other replies are returned as they are."""
-    options = {match[1]: match[2] for match in _NUMBERED.finditer(asked)}
+def choose_option(text: str, clarification: str) -> str:
+    """The option of a clarification's text that a reply chooses by its number; other replies are returned as they are."""
+    options = {match[1]: match[2] for match in _NUMBERED.finditer(clarification)}
     return options.get(text.strip(" .)"), text)
 
 
@@ -110,11 +110,11 @@ class _Document:
         """True if the title is only the name of the file."""
         return self.title.casefold() == split_name(file_name(self.hits[0].origin.uri)).casefold()
 
-    def closest_sentence(self, asked: frozenset[str]) -> frozenset[str]:
+    def closest_sentence(self, question_terms: frozenset[str]) -> frozenset[str]:
         """The terms of the sentence with most of the question's terms, without numbers."""
         texts = (hit.chunk.text[start:end] for hit in self.hits for start, end in sentence_spans(hit.chunk.text))
         sentences = (_drop_numbers(terms(text, self.language)) for text in texts)
-        return max(sentences, key=lambda sentence: len(sentence & asked), default=frozenset())
+        return max(sentences, key=lambda sentence: len(sentence & question_terms), default=frozenset())
 
 
 def _read_documents(hits: Sequence[Hit]) -> list[_Document]:
@@ -128,11 +128,11 @@ def _read_documents(hits: Sequence[Hit]) -> list[_Document]:
 def _select_alike(question: str, documents: Sequence[_Document]) -> list[_Document]:
     """The documents that have titles like the best one's, and as much of the question."""
     best = documents[0]
-    asked = frozenset(terms(question, best.language))
-    covered = [asked & document.terms for document in documents]
-    if len(covered[0]) < max(*map(len, covered), COVERED_SHARE * len(asked), 1):
+    question_terms = frozenset(terms(question, best.language))
+    covered = [question_terms & document.terms for document in documents]
+    if len(covered[0]) < max(*map(len, covered), COVERED_SHARE * len(question_terms), 1):
         return []
-    sentence = best.closest_sentence(asked)
+    sentence = best.closest_sentence(question_terms)
     rivals = [document for document, words in zip(documents, covered, strict=True) if words == covered[0]]
     return [
         document
@@ -140,7 +140,7 @@ def _select_alike(question: str, documents: Sequence[_Document]) -> list[_Docume
         if document is best
         or (
             _has_similar_title(document, best)
-            and _is_parallel(document.closest_sentence(asked), sentence, document, best)
+            and _is_parallel(document.closest_sentence(question_terms), sentence, document, best)
         )
     ]
 

@@ -43,11 +43,11 @@ def asks_for_more(question: str) -> bool:
 
 def is_asked_again(question: str, history: Sequence[Message]) -> bool:
     """True if one of the user's messages has the same words."""
-    asked = (message.text for message in history if message.role == "user")
-    return normalize_sentence(question) in map(normalize_sentence, asked)
+    questions = (message.text for message in history if message.role == "user")
+    return normalize_sentence(question) in map(normalize_sentence, questions)
 
 
-def list_said_sentences(history: Sequence[Message], turns: int = RECENT_TURNS) -> tuple[str, ...]:
+def list_earlier_sentences(history: Sequence[Message], turns: int = RECENT_TURNS) -> tuple[str, ...]:
     """The sentences of the last answers, each once and without markers; the answers that ask back have none."""
     answers = [message for message in history if message.role == "assistant"][-turns:]
     texts = (answer.text for answer in answers if answer.intent != "clarification")
@@ -66,22 +66,22 @@ def normalize_sentence(sentence: str) -> str:
     return " ".join(_WORD.findall(sentence.casefold()))
 
 
-def is_said(text: str, said: Sequence[str]) -> bool:
-    """True if each sentence of the text is one of the said ones."""
-    known = set(map(normalize_sentence, said))
+def repeats_sentences(text: str, earlier: Sequence[str]) -> bool:
+    """True if each sentence of the text is one of the earlier ones."""
+    known = set(map(normalize_sentence, earlier))
     return bool(known) and all(normalize_sentence(sentence) in known for sentence in split_sentences(text))
 
 
-def can_become_said(beginning: str, said: Sequence[str]) -> bool:
-    """True if the sentences are said ones, and the last one can still become one."""
+def can_repeat(beginning: str, earlier: Sequence[str]) -> bool:
+    """True if the sentences are earlier ones, and the last one can still become one."""
     *sentences, last = split_sentences(beginning) or [""]
-    known, opening = list(map(normalize_sentence, said)), normalize_sentence(last)
-    return is_said(" ".join(sentences), said) and any(sentence.startswith(opening) for sentence in known)
+    known, opening = list(map(normalize_sentence, earlier)), normalize_sentence(last)
+    return repeats_sentences(" ".join(sentences), earlier) and any(sentence.startswith(opening) for sentence in known)
 
 
-def has_only_words(text: str, said: Sequence[str]) -> bool:
-    """True if each word of the text is in one of the said sentences."""
-    known = normalize_sentence(" ".join(said)).split()
+def has_only_words(text: str, earlier: Sequence[str]) -> bool:
+    """True if each word of the text is in one of the earlier sentences."""
+    known = normalize_sentence(" ".join(earlier)).split()
     return {*normalize_sentence(_MARKER.sub("", text)).split()} <= {*known}
 
 

@@ -1,11 +1,14 @@
 """Conversations with a knowledge base: what is asked back, and what is repeated."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from anyio.from_thread import BlockingPortal
 from trees import write
 
 from rag_core import KnowledgeBase, open_knowledge_base
+from rag_core.events import Event, RunFinished
 from rag_core.storage.postgres import Postgres
 
 pytestmark = [pytest.mark.postgres, pytest.mark.model]
@@ -63,3 +66,24 @@ def test_the_same_question_gets_the_same_answer_again(knowledge: KnowledgeBase) 
     assert again.answer.finish == "repeated"
     assert again.answer.text.startswith(first.answer.text)
     assert again.answer.citations == first.answer.citations
+
+
+def test_an_interrupt_while_an_answer_is_being_started_cancels_it(
+    knowledge: KnowledgeBase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, calls, events = BlockingPortal.start_task_soon, [], list[Event]()
+
+    def start_and_interrupt(portal: BlockingPortal, *arguments: Any) -> Any:
+        future = start(portal, *arguments)
+        calls.append(arguments)
+        if len(calls) == 2:  # the first one creates the scope
+            raise KeyboardInterrupt
+        return future
+
+    knowledge.load(answering=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(BlockingPortal, "start_task_soon", start_and_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            knowledge.ask("When is soup served?", on_event=events.append)
+    knowledge.ask("When is soup served?")  # takes as long as the first question would have
+    assert not any(isinstance(event, RunFinished) for event in events)

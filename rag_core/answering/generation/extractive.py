@@ -33,7 +33,7 @@ from rag_core.answering.generation.candidates import FULL_STOP, Candidate, find_
 from rag_core.answering.generation.confidence import CALIBRATED_LANGUAGE, Signals, estimate_confidence, find_lead
 from rag_core.answering.generation.question_type import question_type
 from rag_core.answering.generation.question_words import QuestionWords
-from rag_core.conversation.repetition import is_said
+from rag_core.conversation.repetition import repeats_sentences
 from rag_core.protocols import QueryEmbedder
 from rag_core.retrieval.legs import translate_errors
 from rag_core.stage import attempt, record_figures
@@ -147,9 +147,9 @@ class SentenceExtractor:
         order = np.argsort(-scores, kind="stable")
         shares = [(passage.hit.chunk.document_id, _passage_share(question, passage)) for passage in passages]
         ordered, ordered_scores = [candidates[index] for index in order], scores[order].tolist()
-        said = {candidate.text for candidate in candidates if is_said(candidate.text, prompt.excluded)}
-        chosen = _choose_sentences(question, ordered, ordered_scores, self.sentences + len(said))
-        chosen = tuple(candidate for candidate in chosen if candidate.text not in said)[: self.sentences]
+        repeated = {candidate.text for candidate in candidates if repeats_sentences(candidate.text, prompt.excluded)}
+        chosen = _choose_sentences(question, ordered, ordered_scores, self.sentences + len(repeated))
+        chosen = tuple(candidate for candidate in chosen if candidate.text not in repeated)[: self.sentences]
         signals = Signals(
             share=max((share for _, share in shares), default=0.0),
             lead=find_lead(shares),

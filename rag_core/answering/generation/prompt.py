@@ -150,7 +150,7 @@ def _question_paragraphs(prompt: Prompt, pack: PromptPack, nonce: str) -> Iterat
             "Earlier answers said this. Answer with what the passages say besides, and do not repeat it; if they say"
             f" nothing else about the question, reply {REFUSAL}:"
         )
-        yield fence_text("said", nonce, "\n".join(map(_neutralize_text, prompt.excluded)))
+        yield fence_text("earlier", nonce, "\n".join(map(_neutralize_text, prompt.excluded)))
 
 
 def list_common_names(passages: Sequence[Passage]) -> list[str]:

@@ -39,7 +39,9 @@ class QueryClarificationNode:
         hits = [hit_from_result(result) for result in read_input(inputs, "results")]
         question = load_prompt_pack(load_settings().prompt.pack).clarification
         clarifier = SpreadClarifier(question=question, options=self.config.max_options)
-        asked = None if was_asked_back(history, question) else clarifier.clarify(Query(text=query), history, hits)
-        if asked is None:
+        clarification = (
+            None if was_asked_back(history, question) else clarifier.clarify(Query(text=query), history, hits)
+        )
+        if clarification is None:
             return dict(_SEARCH)
-        return {"route": "clarification", "question": asked.question, "options": list(asked.options)}
+        return {"route": "clarification", "question": clarification.question, "options": list(clarification.options)}

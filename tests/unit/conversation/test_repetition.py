@@ -2,11 +2,11 @@ import pytest
 
 from rag_core.conversation.repetition import (
     asks_for_more,
-    can_become_said,
+    can_repeat,
     has_only_words,
-    is_said,
-    list_said_sentences,
+    list_earlier_sentences,
     measure_overlap,
+    repeats_sentences,
     split_sentences,
 )
 from rag_core.types import Message
@@ -75,15 +75,15 @@ def test_the_entities_of_a_message_are_used_as_they_are() -> None:
     assert measure_overlap("We know Ada Lovelace.", named) == 1.0
 
 
-def test_the_sentences_of_the_last_answers_are_said() -> None:
-    said = list_said_sentences([*HISTORY, *HISTORY])
-    assert said == ("Ada Lovelace knew Charles Babbage.", "She lived in London.")
-    assert is_said("“She lived in London.” [7]", said)
-    assert not is_said("She lived in London. [1] She died in London. [2]", said)
-    assert not is_said("She lived in London.", ())
-    assert list_said_sentences(HISTORY * 4, turns=1) == said
+def test_the_sentences_of_the_last_answers_are_listed() -> None:
+    earlier = list_earlier_sentences([*HISTORY, *HISTORY])
+    assert earlier == ("Ada Lovelace knew Charles Babbage.", "She lived in London.")
+    assert repeats_sentences("“She lived in London.” [7]", earlier)
+    assert not repeats_sentences("She lived in London. [1] She died in London. [2]", earlier)
+    assert not repeats_sentences("She lived in London.", ())
+    assert list_earlier_sentences(HISTORY * 4, turns=1) == earlier
     asked = Message(role="assistant", text="Which one do you mean?", intent="clarification")
-    assert list_said_sentences([asked]) == ()
+    assert list_earlier_sentences([asked]) == ()
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_the_sentences_of_the_last_answers_are_said() -> None:
     ],
 )
 def test_a_beginning_can_become_what_was_said(beginning: str, expected: bool) -> None:
-    assert can_become_said(beginning, list_said_sentences(HISTORY)) is expected
+    assert can_repeat(beginning, list_earlier_sentences(HISTORY)) is expected
 
 
 def test_words_in_another_order_are_still_the_same_words() -> None:
-    said = list_said_sentences(HISTORY)
-    assert has_only_words("In London lived Ada Lovelace. [1]", said)
-    assert not has_only_words("In London lived Mary. [1]", said)
+    earlier = list_earlier_sentences(HISTORY)
+    assert has_only_words("In London lived Ada Lovelace. [1]", earlier)
+    assert not has_only_words("In London lived Mary. [1]", earlier)
 
 
 def test_sentences_have_no_markers_and_no_line_breaks() -> None:

@@ -127,7 +127,7 @@ def test_sentences_that_were_not_supported_are_named_behind_the_question() -> No
 
 def test_sentences_of_earlier_answers_are_named_after_the_question() -> None:
     last = told(prompt(excluded=("It boils at 90 °C [1].",)))[-1]
-    assert last.endswith("\n\n<said-7f3a90bc>\nIt boils at 90 °C (1).\n</said-7f3a90bc>")
+    assert last.endswith("\n\n<earlier-7f3a90bc>\nIt boils at 90 °C (1).\n</earlier-7f3a90bc>")
 
 
 def test_markers_of_documents_and_of_earlier_answers_are_none_here() -> None:
