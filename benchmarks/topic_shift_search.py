@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
+from urllib.parse import unquote
 
 from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder, server_in
@@ -114,7 +115,7 @@ async def _measure(asked: Sequence[Asked], retriever: Retriever, understander: U
     scores = []
     for one in asked:
         hits = await search.retrieve(one.query, 50)
-        scores.append(ndcg(unique_ids(hit.origin.uri.rpartition("/")[2] for hit in hits), one.grades, 10))
+        scores.append(ndcg(unique_ids(unquote(hit.origin.uri.rpartition("/")[2]) for hit in hits), one.grades, 10))
     return scores
 
 
@@ -154,7 +155,7 @@ def read_documents(folders: Sequence[Path]) -> Iterator[Document]:
             if document.text.strip() and document.text not in texts:
                 texts.add(document.text)
                 uri = document.id if index == 0 else f"{folder.name}-{document.id}"
-                yield Document(uri=f"/{uri}", text=document.text, title=document.title or UNTITLED, language="en")
+                yield Document(uri=uri, text=document.text, title=document.title or UNTITLED, language="en")
 
 
 def _arguments() -> argparse.Namespace:

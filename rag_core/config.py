@@ -821,7 +821,7 @@ class ScoredTopicShift(TopicShift):
     """Similarity to the last three questions and answers, words in common with them, and pronouns."""
 
     type: Literal["score"]
-    sensitivity: Sensitivity = Field("medium", description="`high` detects more changes, and more that are none.")
+    sensitivity: Sensitivity = Field("medium", description="`high` detects more changes, and raises more false alarms.")
 
 
 class WindowTopicShift(TopicShift):

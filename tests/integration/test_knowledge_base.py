@@ -105,6 +105,19 @@ def test_the_connections_to_an_endpoint_are_kept_until_it_is_closed(store: Postg
         assert endpoint.disconnected.wait(60)
 
 
+@pytest.mark.slow
+def test_a_question_on_another_subject_is_a_shift_and_a_reference_to_it_is_none(knowledge: KnowledgeBase) -> None:
+    knowledge.ask(QUESTION, session_id="s")
+    changed = knowledge.ask("sluice gates opened at spring tide?", session_id="s")
+    followed = knowledge.ask("who opens them?", session_id="s")
+    assert changed.understanding is not None
+    assert followed.understanding is not None
+    assert (changed.understanding.is_shift, followed.understanding.is_shift) == (True, False)
+    (report,) = (report for report in changed.stages if report.stage == "topic_shift")
+    assert report.figures == {"drift": changed.understanding.drift, "is_shift": True}
+    assert [variant.weight for variant in changed.understanding.variants] == [1.0, 0.25, 0.25]
+
+
 def test_a_second_ingest_has_nothing_to_do(knowledge: KnowledgeBase, docs: Path) -> None:
     assert knowledge.ingest(str(docs)).documents["same"] == 3
 

@@ -18,7 +18,7 @@ from rag_core.wiring.understanding import SHIFT_THRESHOLDS
 
 
 class TopicShiftDetectorConfig(NodeConfig):
-    """`high` detects more changes, and more that are none."""
+    """`high` detects more changes, and raises more false alarms."""
 
     node_type: Literal["topic_shift_detector"] = "topic_shift_detector"
     sensitivity: Literal["low", "medium", "high"] = "medium"
