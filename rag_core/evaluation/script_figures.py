@@ -137,7 +137,7 @@ def _measure_shares(turns: Sequence[MeasuredTurn]) -> AnswerShares:
 
 
 def _measure_replies(replies: Iterable[tuple[ScriptedTurn, ScriptedReply]]) -> dict[str, Floats]:
-    """By measure, 1 for each reply that has it and 0 for the others."""
+    """Returns 1 for each reply that has the measure, and 0 for the others; by measure."""
     listed = list(replies)
     return {name: np.array([float(measure(*reply)) for reply in listed]) for name, measure in MEASURES.items()}
 
