@@ -42,7 +42,7 @@ class RuleUnderstander:
     intents: Intents = field(default_factory=load_intents)
 
     async def understand(self, query: Query, history: Sequence[Message]) -> Understanding:
-        """Without history, only the intent is found."""
+        """Finds only the intent if there is no history."""
         async with stage("classify"):
             intent = self.intents.classify(query.text)
         history = [message for message in history if self.intents.get(message.intent).needs_sources]
@@ -95,14 +95,14 @@ def list_variants(
 
     `carried` is the question with what it refers to.
     """
-    said = [message.text for message in history if message.role == "user"]
+    questions = [message.text for message in history if message.role == "user"]
     answers = [_MARKER.sub("", message.text) for message in list_answers(history)]
     texts: list[tuple[VariantName, str, float]] = [
         ("question", question, weights.question),
         ("carried", carried, weights.carried),
-        ("previous", said[-1] if said else "", weights.previous),
+        ("previous", questions[-1] if questions else "", weights.previous),
         ("answer", answers[-1] if answers else "", weights.answer),
-        ("first", said[0] if said else "", weights.first),
+        ("first", questions[0] if questions else "", weights.first),
     ]
     searched = set[str]()
     for name, text, weight in texts:
