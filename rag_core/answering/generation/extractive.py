@@ -11,7 +11,7 @@ A sentence's score is 0.5 cosine + words + 0.5 near + 0.5 type + 0.3 subject + 0
     label    1 for a line that is no sentence: it often repeats the question's names, and answers nothing
 
 A follow-up question is read twice, as the user wrote it and with what was carried over: its scores are the means.
-Sentences of the document whose title was carried over score 0.3 more.
+Sentences of the document whose title was carried over score 0.5 more.
 
 The title and the opening count because each sentence of a document is about them: without them, questions about one of
 many look-alike documents are answered by the line that contains its name.
@@ -59,7 +59,7 @@ LOOKALIKE_MARGIN = 0.3
 OPEN_SHARE = 0.3
 """The share of the question's idf that a sentence of another document must have, or add, to be quoted, too."""
 
-CARRIED_BONUS = 0.3
+CARRIED_BONUS = 0.5
 """The score for being in the document whose title was carried over from the conversation. Otherwise a line of another
 document that contains that title would win."""
 

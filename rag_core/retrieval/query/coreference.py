@@ -48,9 +48,9 @@ def rank_titles(history: Sequence[Message]) -> list[str]:
     citations in the latest messages, these are the titles of the last answer that has any.
     """
     recent = history[-MAX_MESSAGES:]
-    said = [message.text for message in recent if message.role == "user"]
-    language = guess_language(said)
-    words, weights = set(terms(" ".join(said), language)), defaultdict[str, float](float)
+    questions = [message.text for message in recent if message.role == "user"]
+    language = guess_language(questions)
+    words, weights = set(terms(" ".join(questions), language)), defaultdict[str, float](float)
     answers = [message for message in history if message.titles]
     for age, answer in enumerate(reversed([answer for answer in answers if answer in recent] or answers[-1:])):
         for position, title in enumerate(answer.titles):

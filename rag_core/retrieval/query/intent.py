@@ -72,16 +72,16 @@ class Intents:
             if intent.pattern.search(message):
                 return self.check(name, message)
         words = terms(message, "")
-        silent = {name: intent for name, intent in self.by_name.items() if not intent.needs_sources}
-        rest, found = f" {' '.join(words)} ", SEARCH
-        for name, intent in silent.items():
+        sourceless = {name: intent for name, intent in self.by_name.items() if not intent.needs_sources}
+        remaining, name_found = f" {' '.join(words)} ", SEARCH
+        for name, intent in sourceless.items():
             for phrase in intent.spaced_phrases:
-                if phrase in rest:
-                    rest, found = rest.replace(phrase, " "), name
-        return self.check(found, message) if all(word in _STOP_WORDS for word in rest.split()) else SEARCH
+                if phrase in remaining:
+                    remaining, name_found = remaining.replace(phrase, " "), name
+        return self.check(name_found, message) if all(word in _STOP_WORDS for word in remaining.split()) else SEARCH
 
     def check(self, name: str, message: str) -> str:
-        """The name, or `search` if there is no such intent, or if the message asks something and needs sources."""
+        """The name, or `search` if there is no such intent, or if the intent needs no sources but the message asks something."""
         intent = self.by_name.get(name)
         if intent is None or (not intent.needs_sources and is_question(message)):
             return SEARCH
@@ -98,8 +98,8 @@ def load_intents(paths: Sequence[str] = ()) -> Intents:
     The name of an intent is that of its file. Raises ConfigError if a file cannot be read or is not valid.
     """
     folder = files("rag_core.retrieval.query").joinpath("intents")
-    own = sorted((path for path in folder.iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
-    return Intents({path.name.rpartition(".")[0]: _read_intent(path) for path in [*own, *map(Path, paths)]})
+    built_in = sorted((path for path in folder.iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
+    return Intents({path.name.rpartition(".")[0]: _read_intent(path) for path in [*built_in, *map(Path, paths)]})
 
 
 def _read_intent(path: Traversable) -> Intent:

@@ -74,8 +74,8 @@ class LlmUnderstander:
         try:
             return _Reply.model_validate_json(text[text.find("{") : text.rfind("}") + 1])
         except ValidationError as error:
-            shown = repr(text[:_MAX_SHOWN_CHARS])
-            raise GenerationError(f"the model must answer with the JSON of a rewrite, got {shown}") from error
+            quote = repr(text[:_MAX_SHOWN_CHARS])
+            raise GenerationError(f"the model must answer with the JSON of a rewrite, got {quote}") from error
 
 
 _Text = Annotated[str, AfterValidator(lambda text: " ".join(text.split())), Field(max_length=MAX_TEXT_CHARS)]

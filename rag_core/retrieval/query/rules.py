@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from rag_core.retrieval.query.coreference import find_referents, list_answers
-from rag_core.retrieval.query.follow_up import FollowUp, recognize_follow_up
+from rag_core.retrieval.query.follow_up import recognize_follow_up
 from rag_core.retrieval.query.intent import Intents, load_intents
 from rag_core.stage import stage
 from rag_core.types import Message, Query, Understanding, Variant, VariantName
@@ -42,7 +42,7 @@ class RuleUnderstander:
     intents: Intents = field(default_factory=load_intents)
 
     async def understand(self, query: Query, history: Sequence[Message]) -> Understanding:
-        """Without history, only the intent is found."""
+        """Finds only the intent if there is no history."""
         async with stage("classify"):
             intent = self.intents.classify(query.text)
         history = [message for message in history if self.intents.get(message.intent).needs_sources]
@@ -51,11 +51,13 @@ class RuleUnderstander:
         question = continue_question(query.text, history)
         async with stage("coreference") as running:
             follow_up = recognize_follow_up(query.text, history)
-            carried = find_referents(question, history, follow_up)
+            continues = question != query.text
+            carried = () if continues else find_referents(question, history, follow_up)
             running.figures.update(follow_up=bool(follow_up), carried=len(carried))
         async with stage("rewrite") as running:
             extended = f"{question} ({'; '.join(carried)})" if carried else question
-            variants = self._list_variants(query.text, history, follow_up, extended)
+            is_fused = bool(follow_up) or continues or not follow_up.is_known
+            variants = tuple(self._select_variants(query.text, history, extended, is_fused))
             running.figures.update(variants=len(variants))
         return Understanding(
             standalone=extended if follow_up else question,
@@ -65,19 +67,18 @@ class RuleUnderstander:
             method="rules",
         )
 
-    def _list_variants(
-        self, question: str, history: Sequence[Message], follow_up: FollowUp, carried: str
-    ) -> tuple[Variant, ...]:
-        """All variants of a follow-up, and of a question whose language has no word lists.
+    def _select_variants(
+        self, question: str, history: Sequence[Message], carried: str, is_fused: bool
+    ) -> Iterator[Variant]:
+        """Yields all variants if they are to be fused, and else the question.
 
-        Any other is searched alone, except that the second question of a conversation is also searched with what it
-        could refer to: its first follow-up is the one whose words are least reliable.
+        The second question of a conversation is in any case also searched with what it could refer to: the first
+        follow-up is the one that is missed most easily.
         """
-        if follow_up or not follow_up.is_known:
-            return tuple(list_variants(question, history, self.weights, carried))
         is_second = sum(message.role == "user" for message in history) == 1
-        variants = list_variants(question, history, self.weights, carried if is_second else "")
-        return tuple(variant for variant in variants if variant.name in ("question", "carried"))
+        for variant in list_variants(question, history, self.weights, carried):
+            if is_fused or variant.name == "question" or (variant.name == "carried" and is_second):
+                yield variant
 
 
 def continue_question(question: str, history: Sequence[Message]) -> str:
@@ -94,14 +95,14 @@ def list_variants(
 
     `carried` is the question with what it refers to.
     """
-    said = [message.text for message in history if message.role == "user"]
+    questions = [message.text for message in history if message.role == "user"]
     answers = [_MARKER.sub("", message.text) for message in list_answers(history)]
     texts: list[tuple[VariantName, str, float]] = [
         ("question", question, weights.question),
         ("carried", carried, weights.carried),
-        ("previous", said[-1] if said else "", weights.previous),
+        ("previous", questions[-1] if questions else "", weights.previous),
         ("answer", answers[-1] if answers else "", weights.answer),
-        ("first", said[0] if said else "", weights.first),
+        ("first", questions[0] if questions else "", weights.first),
     ]
     searched = set[str]()
     for name, text, weight in texts:

@@ -131,4 +131,12 @@ def test_a_language_without_lists_is_searched_with_all_variants() -> None:
 def test_the_answer_to_a_clarification_continues_the_question_that_it_clarifies() -> None:
     asked = [Message(role="user", text="When was it?"), Message(role="assistant", text="?", intent="clarification")]
     assert continue_question("the storm", [*KEYS, *asked]) == "When was it? (the storm)"
-    assert understand("the storm", asked).standalone.startswith("When was it? (the storm)")
+    understanding = understand(LONG, [*KEYS, *asked])
+    assert understanding.standalone == f"When was it? ({LONG})"
+    assert [variant.name for variant in understanding.variants] == [
+        "question",
+        "carried",
+        "previous",
+        "answer",
+        "first",
+    ]

@@ -217,7 +217,7 @@ def test_the_clients_messages_are_the_history_but_for_a_conversation_that_the_se
     servers = [("user", "How often?"), ("assistant", TEXT)]
     histories = [[(message.role, message.text) for message in prompt.history] for prompt in writing.prompts]
     assert histories == [own, [], servers]
-    assert {prompt.query.text for prompt in writing.prompts} == {"How often?"}
+    assert {prompt.question or prompt.query.text for prompt in writing.prompts} == {"How often?"}
 
 
 def test_a_long_history_is_read_from_its_end() -> None:
