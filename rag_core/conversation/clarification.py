@@ -77,7 +77,7 @@ def format_clarification(clarification: Clarification) -> str:
 
 
 def choose_option(text: str, clarification: str) -> str:
-    """The option of a clarification's text that a reply chooses by its number; other replies are returned as they are."""
+    """The option of a clarification's text that a reply chooses by its number; other replies are returned as is."""
     options = {match[1]: match[2] for match in _NUMBERED.finditer(clarification)}
     return options.get(text.strip(" .)"), text)
 
