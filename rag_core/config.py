@@ -808,6 +808,8 @@ Sensitivity = Literal["low", "medium", "high"]
 
 
 class TopicShift(Section):
+    """Detection of questions that change the subject."""
+
     type: str
     history_weight: float = Field(
         0.5,

@@ -402,8 +402,8 @@ def test_a_response_that_its_context_does_not_support_takes_the_fallback() -> No
 
 def test_after_a_change_of_the_subject_there_is_no_history_to_use() -> None:
     history = [{"role": "user", "content": "rotate signing keys"}, {"role": "assistant", "content": "Every month."}]
-    node = build("TopicShiftDetector")
-    shifted = run(node, query="paint green doors", conversation_history=history)
+    node = build("TopicShiftDetector", sensitivity="high")
+    shifted = run(node, query="sluice gates opened at spring tide?", conversation_history=history)
     assert (shifted["is_shift"], shifted["conversation_history"]) == (True, [])
     followed = run(node, query="who may rotate them?", conversation_history=history)
     assert (followed["is_shift"], followed["conversation_history"]) == (False, history)
