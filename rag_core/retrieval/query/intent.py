@@ -81,7 +81,7 @@ class Intents:
         return self.check(name_found, message) if all(word in _STOP_WORDS for word in remaining.split()) else SEARCH
 
     def check(self, name: str, message: str) -> str:
-        """The name, or `search` if there is no such intent, or if the intent needs no sources but the message asks something."""
+        """The name; `search` if there is no such intent, or if it needs no sources but the message asks something."""
         intent = self.by_name.get(name)
         if intent is None or (not intent.needs_sources and is_question(message)):
             return SEARCH
