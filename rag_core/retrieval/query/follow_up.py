@@ -34,12 +34,13 @@ class FollowUp:
     """Why a question continues its conversation.
 
     `references` are its words for what was mentioned, in their order. `is_personal` is true if one is for a person.
-    `is_known` is false if its language has no lists, so that nothing can be concluded from its words.
+    `is_bare` is true if it has at most one content word. `is_known` is false if its language has no lists, so that nothing can be concluded from its words.
     """
 
     references: tuple[str, ...] = ()
     is_personal: bool = False
     is_short: bool = False
+    is_bare: bool = False
     is_indicated: bool = False
     is_known: bool = True
 
@@ -52,11 +53,12 @@ def recognize_follow_up(question: str, history: Sequence[Message]) -> FollowUp:
     language = guess_language([question, *(message.text for message in history if message.role == "user")])
     listed = _load_words().get(language, FollowUpWords())
     words = terms(question, "")
-    spaced = f" {' '.join(words)} "
+    spaced, content = f" {' '.join(words)} ", find_content_words(words, language)
     return FollowUp(
         references=tuple(word for word in words if word in listed.things | listed.people),
         is_personal=not listed.people.isdisjoint(words),
-        is_short=len(find_content_words(words, language)) <= MAX_CONTENT_WORDS,
+        is_short=len(content) <= MAX_CONTENT_WORDS,
+        is_bare=len(content) <= 1,
         is_indicated=not listed.openings.isdisjoint(words[:1])
         or any(f" {indicator} " in spaced for indicator in listed.indicators),
         is_known=language in _load_words(),

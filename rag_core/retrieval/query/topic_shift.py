@@ -188,7 +188,7 @@ def list_exchanges(history: Sequence[Message]) -> list[Exchange]:
 
 
 def refers_back(question: str, exchanges: Sequence[Exchange]) -> bool:
-    """True if the question has a word that continues a conversation, such as "it" or "other", or is a single word."""
+    """True if the question has a word that continues a conversation, such as "it", or hardly any word of its own."""
     messages = [Message(role="user", text=exchange.question) for exchange in exchanges]
     follow_up = recognize_follow_up(question, messages)
-    return bool(follow_up.references) or follow_up.is_indicated or len(_WORD.findall(question)) <= 1
+    return bool(follow_up.references) or follow_up.is_indicated or follow_up.is_bare
