@@ -569,7 +569,7 @@ class ScriptedModel:
 
 @pytest.mark.parametrize(
     ("written", "shown"),
-    [("My pleasure [1].", "My pleasure (1)."), ("", "You are welcome. Ask me anything about the documents.")],
+    [("My pleasure [1].", "My pleasure (1)."), ("", "With pleasure. Ask me anything about the documents.")],
 )
 def test_a_model_answers_small_talk_without_markers_and_the_pack_if_it_fails(written: str, shown: str) -> None:
     small_talk = SmallTalk(client=ScriptedModel(written))
