@@ -38,6 +38,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import CHUNK_KEYS, list_keys, parse_filter
 from rag_core.storage.postgres import Postgres
 from rag_core.types import (
+    UNSTORABLE,
     DEFAULT_COLLECTION,
     Chunk,
     Document,
@@ -206,8 +207,11 @@ class KnowledgeBase:
 
         `on_event` is called with each event of the reply, in another thread. The messages of a session are stored;
         `history` holds earlier messages, oldest first, if there is no session. `user_id` names the participant. An
-        interrupt cancels the work.
+        interrupt cancels the work. Raises UsageError for ids that the store cannot hold.
         """
+        for name, id in (("session_id", session_id), ("user_id", user_id)):
+            if UNSTORABLE.search(id):
+                raise UsageError(f"{name} must not contain NUL or lone surrogates, got {id!r:.80}")
         query = self._query(question, collection, filters)
         query = replace(query, session_id=session_id, user_id=user_id, history=tuple(history))
 

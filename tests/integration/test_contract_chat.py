@@ -168,6 +168,8 @@ def test_an_engine_answers_in_a_conversation_and_knows_users_by_a_hash(
         alone = engine.answer("And the doors?")
         with pytest.raises(ValueError, match="question must not be empty"):
             engine.answer(" ")
+        with pytest.raises(ValueError, match="session_id must not contain NUL"):
+            engine.answer("Who oils the locks?", "c\0")
     assert (first["answer"], first["conversation_id"], alone["conversation_id"]) == ("So it is [1].", "c", "")
     assert again["citations"][0]["n"] == 1
     assert [message.text for message in NOTING.prompts[-2].history] == ["Who oils the locks?", "So it is [1]."]
