@@ -71,6 +71,8 @@ def read_lines(prompt: str) -> Iterator[str]:
             line = input(prompt if is_terminal else "").strip()
         except EOFError:
             return
+        except UnicodeDecodeError as error:
+            raise UsageError(f"standard input must be {error.encoding} text, got other bytes") from None
         except KeyboardInterrupt:
             if not is_terminal:
                 raise
