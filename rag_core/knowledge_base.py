@@ -38,8 +38,8 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import CHUNK_KEYS, list_keys, parse_filter
 from rag_core.storage.postgres import Postgres
 from rag_core.types import (
-    UNSTORABLE,
     DEFAULT_COLLECTION,
+    UNSTORABLE,
     Chunk,
     Document,
     GivenChunk,
