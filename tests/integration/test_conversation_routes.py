@@ -12,6 +12,7 @@ from fakes.conversations import converse
 from fakes.serving import RecordingRetriever, scripted_graph
 from targets import superuser
 
+from jobs.script_runner import erase_session
 from rag_core.answering.pipeline import QueryPipeline
 from rag_core.answering.split import hash_conversation
 from rag_core.conversation.postgres import PostgresConversations
@@ -172,6 +173,13 @@ def test_the_same_key_of_another_caller_names_another_answer(store: Postgres) ->
     callers = (ME, STAFF, Caller(tenant=DEFAULT_TENANT, user="ada"), Caller(tenant="another"))
     assert len({work(store, ask, who) for who in callers}) == len(callers)
     assert count(store, "replies") == len(callers)
+
+
+def test_the_session_of_an_evaluation_is_erased(store: Postgres) -> None:
+    converse(store, MINE, replace(MINE, session_id="run-1"))
+    for _ in range(2):
+        erase_session(store, DEFAULT_TENANT, "run-1")
+    assert [row["id"] for row in get(store, "/v1/conversations").json()["data"]] == ["mine"]
 
 
 def test_a_conversation_ends_some_days_after_its_last_message(store: Postgres) -> None:
