@@ -132,6 +132,13 @@ def test_input_in_another_encoding_is_a_mistake_with_its_reason(
     assert terminal.questions == []
 
 
+def test_nul_is_dropped(terminal: Terminal) -> None:
+    assert terminal.chat("whe\0re?", "\0", "/why\0 docs/\0keys.md").code == 1
+    assert terminal.questions == ["where?"]
+    ((_, uri),) = terminal.answerer.traced
+    assert uri.endswith("/docs/keys.md")
+
+
 def test_a_failure_is_reported_and_the_chat_goes_on_and_ends_with_1(terminal: Terminal) -> None:
     ran = terminal.chat("fail", "where?")
     assert (ran.code, terminal.questions) == (1, ["fail", "where?"])
