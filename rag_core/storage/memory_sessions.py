@@ -14,9 +14,11 @@ from rag_core.storage.conversations import APPEND, ENTER, JOIN, replace_unstorab
 from rag_core.storage.postgres import transaction
 from rag_core.types import UNSTORABLE
 
+# Locks the row, so that it cannot be deleted before it is read.
 OPEN = """
 insert into conversations (tenant, id, session_id, groups, memory_store)
-values (%(tenant)s, %(conversation)s, %(session_id)s, '{}', %(store)s) on conflict do nothing"""
+values (%(tenant)s, %(conversation)s, %(session_id)s, '{}', %(store)s)
+on conflict (tenant, id) do update set memory_store = excluded.memory_store"""
 SET_ACTIVITY = """
 update conversations set memory_store = %(store)s, last_activity_at = (select max(created_at) from messages
   where tenant = %(tenant)s and conversation_id = %(conversation)s)
