@@ -82,7 +82,7 @@ def test_metadata_has_any_shape(memory: SessionStore, metadata: dict[str, Any]) 
 
 
 def test_text_that_postgres_cannot_hold_is_saved_without_it(memory: SessionStore) -> None:
-    save(memory, turn("nul \0 and \ud800", **{"participant": "a\0b", "deep": [{"n\0": "\0"}]}))
+    save(memory, turn("nul \0 and \ud800", participant="a\0b", deep=[{"n\0": "\0"}]))
     (saved,) = history(memory)
     assert saved.content.startswith("nul ")
     assert len(ask(lambda: memory.get_session("s")).participants) == 1
