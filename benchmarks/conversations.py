@@ -39,7 +39,7 @@ HOST = "127.0.0.1"
 SETTINGS = ("embedding.type=hashing", "answering.budget=none")
 """Without the time limits of a search, which a machine that also runs the clients can exceed."""
 TIMEOUT = 120.0
-"""Seconds after which a turn counts as lost."""
+"""Seconds after which a request is sent again."""
 MAX_DOUBLINGS = 4
 """Clients wait for 1 to 2 seconds after the first refusal, and for at most 16 after later ones."""
 ABOVE_ALL = 2**31 - 1
@@ -171,6 +171,8 @@ async def _ask(
                 if response.status == 200:
                     answer: dict[str, object] = await response.json()
                     return answer
+                if 400 <= response.status < 500:
+                    raise RuntimeError(f"the gateway refused a question: {await response.text()}")
                 await asyncio.sleep(uniform(1, 2 ** min(next(attempts), MAX_DOUBLINGS)))
                 continue
         load.outcomes["connection lost"] += 1

@@ -59,7 +59,7 @@ class AnswerPrinter:
                 self._question = query.text
             case Understood(understanding):
                 if understanding.is_shift:
-                    self._print("new subject: the earlier messages are not searched\n\n")
+                    self._print("new subject: the earlier messages count less\n\n")
                 if understanding.standalone != self._question:
                     self._print(f"searched as: {understanding.standalone}\n\n")
             case TextDelta(text):

@@ -61,16 +61,21 @@ def create_session_id() -> str:
 
 
 def read_lines(prompt: str) -> Iterator[str]:
-    """Yields the lines of standard input that have words. On a terminal, an interrupt discards the line."""
+    """Yields the lines of standard input that have words, without NUL. On a terminal, an interrupt discards the line.
+
+    Raises UsageError for input in another encoding.
+    """
     is_terminal = sys.stdin.isatty()
     if is_terminal:
         with suppress(ImportError):
             import readline  # noqa: F401 - lets `input` edit lines and recall earlier ones
     while True:
         try:
-            line = input(prompt if is_terminal else "").strip()
+            line = input(prompt if is_terminal else "").replace("\0", "").strip()
         except EOFError:
             return
+        except UnicodeDecodeError as error:
+            raise UsageError(f"standard input must be {error.encoding} text, got other bytes") from None
         except KeyboardInterrupt:
             if not is_terminal:
                 raise

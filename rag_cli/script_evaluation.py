@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,9 +83,9 @@ class _ScriptRun:
         return self.choices.collection or collection_name(self.dataset, self.options.settings)
 
     def ask(self, scripts: "Sequence[ScriptedConversation]") -> "list[MeasuredTurn]":
-        """Ingests the corpus, and asks all turns."""
+        """Ingests the corpus, and asks all turns. Erases their conversations at the end."""
         from jobs.retrieval_traces import use_open_store
-        from jobs.script_runner import SessionAsker, run_scripts
+        from jobs.script_runner import SessionAsker, erase_session, run_scripts
         from rag_core.knowledge_base import KnowledgeBase
         from rag_core.storage.postgres import Postgres
 
@@ -96,7 +96,8 @@ class _ScriptRun:
         with KnowledgeBase(use_open_store(settings, postgres)) as knowledge:
             knowledge.load(answering=True)
             asker = SessionAsker(knowledge=knowledge, collection=self.collection, corpus=self.dataset.corpus)
-            turns = run_scripts(asker.ask, scripts, self.choices.callers)
+            forget = partial(erase_session, postgres, settings.tenant)
+            turns = run_scripts(asker.ask, scripts, self.choices.callers, forget)
             return collect_outcomes(turns, sum(len(script.turns) for script in scripts), self.console, "asking")
 
     def describe(self, scripts: "Sequence[ScriptedConversation]") -> dict[str, Any]:

@@ -39,6 +39,7 @@ from rag_core.storage.filters import CHUNK_KEYS, list_keys, parse_filter
 from rag_core.storage.postgres import Postgres
 from rag_core.types import (
     DEFAULT_COLLECTION,
+    UNSTORABLE,
     Chunk,
     Document,
     GivenChunk,
@@ -201,15 +202,20 @@ class KnowledgeBase:
         on_event: Callable[[Event], None] | None = None,
         history: Sequence[Message] = (),
         user_id: str = "",
+        answer_id: str = "",
     ) -> Reply:
         """Answers from the stored documents with citations, or reports that they do not answer.
 
         `on_event` is called with each event of the reply, in another thread. The messages of a session are stored;
-        `history` holds earlier messages, oldest first, if there is no session. `user_id` names the participant. An
-        interrupt cancels the work.
+        `history` holds earlier messages, oldest first, if there is no session. `user_id` names the participant. A
+        session stores an answer with the same `answer_id` once. An interrupt cancels the work. Raises UsageError for
+        ids that the store cannot hold.
         """
+        for name, id in (("session_id", session_id), ("user_id", user_id), ("answer_id", answer_id)):
+            if UNSTORABLE.search(id):
+                raise UsageError(f"{name} must not contain NUL or lone surrogates, got {id!r:.80}")
         query = self._query(question, collection, filters)
-        query = replace(query, session_id=session_id, user_id=user_id, history=tuple(history))
+        query = replace(query, session_id=session_id, user_id=user_id, answer_id=answer_id, history=tuple(history))
 
         async def emit(event: Event) -> None:
             if on_event is not None:

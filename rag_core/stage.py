@@ -30,7 +30,7 @@ and the enclosing stage could not continue.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Recording:
     """The reports so far, and what their stages share.
 
@@ -149,6 +149,12 @@ async def attempt(
 def seconds_left() -> float:
     """The seconds until the recording's deadline, or until the enclosing stage with its own limit ends."""
     return max(0.0, _seconds_until(_enclosing_timeout()))
+
+
+def leave_seconds(seconds: float) -> None:
+    """Moves the recording's deadline so that the next stages have at least so much time."""
+    current = _current_recording()
+    current.deadline = max(current.deadline, time.monotonic() + seconds)
 
 
 def skip_stage(name: str, reason: str) -> None:

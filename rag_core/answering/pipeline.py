@@ -38,7 +38,7 @@ from rag_core.events import (
 )
 from rag_core.protocols import Conversations, Generator, Retriever, Understander
 from rag_core.retrieval.query.understood import UNDERSTAND_STAGE, rewrite_query
-from rag_core.stage import Stage, attempt, recording, skip_stage, skip_stages, stage
+from rag_core.stage import Stage, attempt, leave_seconds, recording, skip_stage, skip_stages, stage
 from rag_core.telemetry.operation import record_question
 from rag_core.text.token_counts import EstimatedTokens
 from rag_core.types import (
@@ -60,6 +60,8 @@ from rag_core.types import (
 ABSTENTION = "The sources do not answer this."
 MAX_CLOSEST_DOCUMENTS = 3
 """The highest number of documents that an abstention names."""
+REMEMBER_SECONDS = 1.0
+"""The time to store a turn, even after the deadline: the user has read an answer that was cut short."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,6 +281,7 @@ class QueryPipeline:
     async def _remember(self, turn: "_Turn", answer: Answer) -> None:
         if turn.query.session_id:
             remembered = Turn(query=turn.query, understanding=turn.understanding, answer=answer)
+            leave_seconds(REMEMBER_SECONDS)
             await attempt("remember", self.conversations.remember(remembered), otherwise=None)
         else:
             skip_stage("remember", "no session")

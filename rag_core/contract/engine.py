@@ -49,9 +49,12 @@ class Engine:
         RuntimeError if the work fails.
         """
         user = hash_email(self._settings.tenant, user_email) if user_email else ""
+        id = create_answer_id()
         with builtin_errors("the question cannot be answered"):
-            reply = self._knowledge.ask(question, self._collection, session_id=conversation_id or "", user_id=user)
-        answered = Answered.describe(create_answer_id(), reply, self._settings.pipeline_version, datetime.now(UTC))
+            reply = self._knowledge.ask(
+                question, self._collection, session_id=conversation_id or "", user_id=user, answer_id=id
+            )
+        answered = Answered.describe(id, reply, self._settings.pipeline_version, datetime.now(UTC))
         return answered.model_dump(mode="json", exclude_unset=True)
 
     @cached_property

@@ -27,7 +27,7 @@ DELETE_EXPOSURES = """
 delete from exposures e where e.tenant = %(tenant)s and (
   e.answer_id in (select id from replies where tenant = %(tenant)s and conversation_id = %(id)s)
   or e.conversation = %(hash)s and not exists (select from conversations
-    where tenant = %(tenant)s and session_id = %(session_id)s and id <> %(id)s))"""
+    where tenant = %(tenant)s and session_id = %(session_id)s and memory_store = '' and id <> %(id)s))"""
 DELETE_REPLIES = "delete from replies where tenant = %(tenant)s and conversation_id = %(id)s"
 DELETE = "delete from conversations where tenant = %(tenant)s and id = %(id)s"
 DELETE_OLD = "delete from conversations where last_activity_at < now() - make_interval(days => %(days)s)"

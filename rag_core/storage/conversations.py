@@ -116,9 +116,11 @@ class StoredConversations:
             "groups": sorted(query.groups),
             "user_id": query.user_id,
             "participant": query.user_id,
-            "title": _storable(query.text),
+            "title": replace_unstorable(query.text),
             "collection": query.collection,
-            "messages": Jsonb([_describe(turn, position, message) for position, message in enumerate(messages, 1)]),
+            "messages": Jsonb(
+                replace_unstorable([_describe(turn, position, message) for position, message in enumerate(messages, 1)])
+            ),
         }
         async with self._transaction(query.tenant) as connection:
             for statement in (ENTER, APPEND, JOIN):
@@ -159,11 +161,11 @@ def _describe(turn: Turn, position: int, message: Message) -> Mapping[str, Any]:
         "position": position,
         "id": (is_answer and turn.query.answer_id) or str(uuid4()),
         "role": message.role,
-        "text": _storable(message.text),
+        "text": message.text,
         "titles": message.titles,
         "entities": message.entities,
         "intent": message.intent,
-        "standalone": _storable(message.standalone),
+        "standalone": message.standalone,
         "is_shift": message.is_shift,
         "drift": None if is_answer else turn.understanding.drift,
         "confidence": answer.confidence if is_answer else None,
@@ -174,8 +176,17 @@ def _describe(turn: Turn, position: int, message: Message) -> Mapping[str, Any]:
     }
 
 
-def _storable(text: str) -> str:
-    return UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+def replace_unstorable(value: Any) -> Any:
+    """The value of JSON with U+FFFD for each character of its texts that Postgres cannot store."""
+    match value:
+        case str():
+            return UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", value)
+        case Mapping():
+            return {replace_unstorable(key): replace_unstorable(part) for key, part in value.items()}
+        case list() | tuple():
+            return [replace_unstorable(part) for part in value]
+        case _:
+            return value
 
 
 def read_sources(sources: object) -> tuple[Citation, ...]:

@@ -9,15 +9,19 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
-from rag_core.errors import StoreError
-from rag_core.storage.conversations import APPEND, ENTER, JOIN
+from rag_core.errors import StoreError, UsageError
+from rag_core.storage.conversations import APPEND, ENTER, JOIN, replace_unstorable
 from rag_core.storage.postgres import transaction
+from rag_core.types import UNSTORABLE
 
+# Locks the row, so that it cannot be deleted before it is read.
 OPEN = """
 insert into conversations (tenant, id, session_id, groups, memory_store)
-values (%(tenant)s, %(conversation)s, %(session_id)s, '{}', %(store)s) on conflict do nothing"""
+values (%(tenant)s, %(conversation)s, %(session_id)s, '{}', %(store)s)
+on conflict (tenant, id) do update set memory_store = excluded.memory_store"""
 SET_ACTIVITY = """
-update conversations set memory_store = %(store)s, last_activity_at = %(created_at)s
+update conversations set memory_store = %(store)s, last_activity_at = (select max(created_at) from messages
+  where tenant = %(tenant)s and conversation_id = %(conversation)s)
 where tenant = %(tenant)s and id = %(conversation)s"""
 SESSIONS = """
 select session_id as id, started_at, last_activity_at, metadata,
@@ -47,14 +51,29 @@ class MemorySessions:
         return session
 
     def save(self, session_id: str, turn: Mapping[str, Any], participant: str) -> None:
-        """Adds a turn to the end of its session; one whose id is stored is not added again."""
+        """Adds a turn to the end of its session; one whose id is stored is not added again.
+
+        U+FFFD replaces characters that Postgres cannot store. `intent` and `entities` of the metadata become columns if
+        they are a text and a list of texts.
+        """
+        turn = replace_unstorable(turn)
         metadata, text = turn["metadata"], turn["content"]
-        known = {name: metadata[name] for name in ("intent", "entities") if name in metadata}
-        created_at = turn["timestamp"]
-        message = {"position": 1, "id": turn["id"], "role": turn["role"], "text": text, "created_at": created_at}
-        message |= {**_COLUMNS, "intent": "", "entities": [], **known, "metadata": metadata}
+        intent, entities = metadata.get("intent"), metadata.get("entities")
+        is_listed = isinstance(entities, list) and all(isinstance(entity, str) for entity in entities)
+        message = {
+            **_COLUMNS,
+            "position": 1,
+            "id": turn["id"],
+            "role": turn["role"],
+            "text": text,
+            "created_at": turn["timestamp"],
+            "intent": intent if isinstance(intent, str) else "",
+            "entities": entities if is_listed else [],
+            "metadata": metadata,
+        }
         title = text if turn["role"] == "user" else ""
-        scope = {**self._scope(session_id), "title": title, "messages": Jsonb([message]), "created_at": created_at}
+        scope = {**self._scope(session_id), "title": title, "messages": Jsonb([message])}
+        participant = replace_unstorable(participant)
         self._run({**scope, "participant": participant}, ENTER, APPEND, JOIN, SET_ACTIVITY)
 
     def history(self, session_id: str, limit: int) -> list[dict[str, Any]]:
@@ -69,6 +88,9 @@ class MemorySessions:
         self._run(self._scope(session_id), DELETE)
 
     def _scope(self, session_id: str) -> dict[str, Any]:
+        """Raises UsageError for a session id that Postgres cannot store."""
+        if UNSTORABLE.search(session_id):
+            raise UsageError(f"session_id must not contain NUL or lone surrogates, got {session_id!r:.80}")
         id = uuid5(_IDS, f"{self._tenant}\x1f{self._store}\x1f{session_id}")
         key = {"tenant": self._tenant, "conversation": id, "session_id": session_id, "store": self._store}
         return {**key, "groups": [], "user_id": "", "answer_id": "", "collection": ""}

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import (
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -19,6 +18,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from serve.bodies.fields import ConversationId, Filters, Question, Text, limit_members
+from serve.bodies.requests import CONVERSATION_ALIASES
 from serve.variants import AnswerOptions, GuardMode
 
 IGNORED_MEMBERS = frozenset(
@@ -96,7 +96,7 @@ class RagOptions(Strict):
     collection: Text = ""
     profile: Text = ""
     filters: Filters | None = None
-    conversation_id: ConversationId = Field("", validation_alias=AliasChoices("conversation_id", "session_id"))
+    conversation_id: ConversationId = Field("", validation_alias=CONVERSATION_ALIASES)
     explain: StrictBool = False
     citations: CitationForm = "annotations"
     top_k: StrictInt | None = Field(None, ge=1, le=100, description="the most passages that the answer is written from")

@@ -45,7 +45,8 @@ async def answer(
     A conversation has each answer once: a request that is sent again with the same `Idempotency-Key` is answered again,
     under the same id and without the messages of the first time, and only the first answer is stored.
     """
-    id = create_answer_id(*([caller.tenant, key, body.model_dump_json()] if key else []))
+    groups = sorted(caller.groups)
+    id = create_answer_id(*([caller.tenant, caller.user, *groups, key, body.model_dump_json()] if key else []))
     query = build_query(body, body.question, caller, body.conversation_id, id)
     variants, exposure = await profiles.assign(body.profile, query)
     variant = variants.answer_variant(body.options)

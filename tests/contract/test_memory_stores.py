@@ -9,6 +9,7 @@ import pytest
 
 from rag_core.contract.nodes import InMemoryStore, PostgresMemoryStore, Turn
 from rag_core.contract.nodes.memory_store import SessionStore
+from rag_core.errors import UsageError
 from rag_core.storage.fsck import find_violations
 from rag_core.storage.postgres import Postgres
 
@@ -63,6 +64,36 @@ def test_a_turn_that_is_saved_again_is_there_once(memory: SessionStore) -> None:
     first = turn("one")
     save(memory, first, turn("two"), first)
     assert [each.content for each in history(memory)] == ["one", "two"]
+
+
+def test_a_turn_that_comes_late_does_not_set_the_clock_of_its_session_back(memory: SessionStore) -> None:
+    early, late = turn("one", minute=1), turn("two", minute=9)
+    save(memory, late, early, early)
+    save(memory, turn("three", minute=5), session_id="other")
+    assert ask(lambda: memory.get_session("s")).last_activity_at == late.timestamp
+    assert [session.id for session in ask(memory.list_sessions)] == ["other", "s"]
+
+
+@pytest.mark.parametrize("metadata", [{"intent": None, "entities": "Ada"}, {"entities": [{"name": "Ada"}]}])
+def test_metadata_has_any_shape(memory: SessionStore, metadata: dict[str, Any]) -> None:
+    saved = turn("one", **metadata)
+    save(memory, saved)
+    assert history(memory) == [saved]
+
+
+def test_text_that_postgres_cannot_hold_is_saved_without_it(memory: SessionStore) -> None:
+    save(memory, turn("nul \0 and \ud800", participant="a\0b", deep=[{"n\0": "\0"}]))
+    (saved,) = history(memory)
+    assert saved.content.startswith("nul ")
+    assert len(ask(lambda: memory.get_session("s")).participants) == 1
+
+
+@pytest.mark.postgres
+def test_a_session_id_that_postgres_cannot_hold_is_a_usage_error(store: Postgres) -> None:
+    memory = PostgresMemoryStore(store, "tenant-under-test", "postgres")
+    for session_id in ("a\0b", "a\ud800b"):
+        with pytest.raises(UsageError, match="session_id must not contain NUL"):
+            save(memory, turn("one"), session_id=session_id)
 
 
 def test_a_session_begins_when_it_is_asked_for_and_knows_who_took_part(memory: SessionStore) -> None:

@@ -168,6 +168,8 @@ def test_an_engine_answers_in_a_conversation_and_knows_users_by_a_hash(
         alone = engine.answer("And the doors?")
         with pytest.raises(ValueError, match="question must not be empty"):
             engine.answer(" ")
+        with pytest.raises(ValueError, match="session_id must not contain NUL"):
+            engine.answer("Who oils the locks?", "c\0")
     assert (first["answer"], first["conversation_id"], alone["conversation_id"]) == ("So it is [1].", "c", "")
     assert again["citations"][0]["n"] == 1
     assert [message.text for message in NOTING.prompts[-2].history] == ["Who oils the locks?", "So it is [1]."]
@@ -175,6 +177,8 @@ def test_an_engine_answers_in_a_conversation_and_knows_users_by_a_hash(
     with superuser(store) as connection:
         (conversation,) = connection.execute("select user_id, n_turns from conversations").fetchall()
         participants = connection.execute("select name from participants").fetchall()
+        answers = connection.execute("select id from messages where role = 'assistant' order by n").fetchall()
+    assert answers == [(first["id"],), (again["id"],)]
     assert conversation == (hash_email("default-tenant", "ada@example.org"), 2)
     assert participants == [(conversation[0],)]
     assert "@" not in conversation[0]

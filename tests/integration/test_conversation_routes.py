@@ -12,9 +12,13 @@ from fakes.conversations import converse
 from fakes.serving import RecordingRetriever, scripted_graph
 from targets import superuser
 
+from jobs.script_runner import erase_session
 from rag_core.answering.pipeline import QueryPipeline
+from rag_core.answering.split import hash_conversation
 from rag_core.conversation.postgres import PostgresConversations
+from rag_core.storage.exposures import Exposure, Exposures
 from rag_core.storage.maintenance import remove_old_conversations
+from rag_core.storage.memory_sessions import MemorySessions
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT, Query
 from serve.http.caller import Caller
@@ -122,6 +126,18 @@ def test_what_is_erased_is_gone_with_all_that_came_of_it(store: Postgres) -> Non
     assert [count(store, table) for table in ("replies", "feedback", "conversations", "messages")] == [0, 0, 2, 4]
 
 
+def test_a_memory_store_with_the_same_session_id_keeps_no_exposures(store: Postgres) -> None:
+    exposure = Exposure(
+        experiment="one", variant="control", bucket=1, conversation=hash_conversation(ME.tenant, "mine")
+    )
+    converse(store, MINE)
+    with store.connect() as connection:
+        MemorySessions(connection, ME.tenant, "postgres").open("mine")
+        Exposures(connection, ME.tenant).add({"ans_failed": exposure})
+    assert delete(store, "/v1/conversations/mine").status_code == 204
+    assert [count(store, table) for table in ("exposures", "conversations")] == [0, 1]
+
+
 def test_a_search_understands_the_conversation_and_stores_nothing_in_it(store: Postgres) -> None:
     converse(store, replace(MINE, text="Who replaces the keys?"))
     retriever = RecordingRetriever(hits=HITS)
@@ -131,8 +147,8 @@ def test_a_search_understands_the_conversation_and_stores_nothing_in_it(store: P
         return [(await client.post("/v1/retrieve", json={"query": "How often?", **name})).json() for name in names]
 
     alone, *after = gateways.run_with_gateway(graph(store, retriever), search, ME)
-    assert [len(query.variants) for query in retriever.queries] == [0, 3, 3]
-    assert [variant.text for variant in retriever.queries[1].variants][1] == "Who replaces the keys?"
+    understood = ["How often?", "Who replaces the keys?"]  # the answer cites nothing, so it is not searched
+    assert [[variant.text for variant in query.variants] for query in retriever.queries] == [[], understood, understood]
     assert {body["standalone_query"] for body in (alone, *after)} == {"How often?"}
     assert count(store, "messages") == 2
 
@@ -147,6 +163,23 @@ def test_a_request_that_is_sent_again_is_stored_once(store: Postgres) -> None:
     ids = [reply["id"] for reply in [*answer(store, "How often?", **key), *answer(store, "How often?", **key)]]
     assert ids[0] == ids[1] != answer(store, "How often?", **{"Idempotency-Key": "two"})[0]["id"]
     assert count(store, "messages") == 4
+
+
+def test_the_same_key_of_another_caller_names_another_answer(store: Postgres) -> None:
+    async def ask(client: httpx2.AsyncClient) -> str:
+        body, headers = {"question": "How often?", "conversation_id": "mine"}, {"Idempotency-Key": "one"}
+        return str((await client.post("/v1/answer", json=body, headers=headers)).json()["id"])
+
+    callers = (ME, STAFF, Caller(tenant=DEFAULT_TENANT, user="ada"), Caller(tenant="another"))
+    assert len({work(store, ask, who) for who in callers}) == len(callers)
+    assert count(store, "replies") == len(callers)
+
+
+def test_the_session_of_an_evaluation_is_erased(store: Postgres) -> None:
+    converse(store, MINE, replace(MINE, session_id="run-1"))
+    for _ in range(2):
+        erase_session(store, DEFAULT_TENANT, "run-1")
+    assert [row["id"] for row in get(store, "/v1/conversations").json()["data"]] == ["mine"]
 
 
 def test_a_conversation_ends_some_days_after_its_last_message(store: Postgres) -> None:

@@ -99,7 +99,7 @@ def test_a_session_is_continued_and_new_begins_another(terminal: Terminal) -> No
 
 
 def test_a_new_subject_is_reported(terminal: Terminal) -> None:
-    assert "new subject: the earlier messages are not searched" in terminal.chat("shift").out
+    assert "new subject: the earlier messages count less" in terminal.chat("shift").out
 
 
 def test_json_is_one_line_for_each_answer(terminal: Terminal) -> None:
@@ -119,6 +119,24 @@ def test_an_interrupt_cancels_the_answer_and_not_the_chat(terminal: Terminal) ->
     ran = terminal.chat("interrupt", "where?")
     assert (ran.code, terminal.questions) == (0, ["interrupt", "where?"])
     assert "cancelled" in ran.err
+
+
+def test_input_in_another_encoding_is_a_mistake_with_its_reason(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = Terminal(capfd, monkeypatch)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("where?\ncafé?\n".encode("latin-1")), "utf-8"))
+    ran = rag_in_process(capfd)("chat")
+    assert ran.code == 2
+    assert "error: standard input must be utf-8 text, got other bytes" in ran.err
+    assert terminal.questions == []
+
+
+def test_nul_is_dropped(terminal: Terminal) -> None:
+    assert terminal.chat("whe\0re?", "\0", "/why\0 docs/\0keys.md").code == 1
+    assert terminal.questions == ["where?"]
+    ((_, uri),) = terminal.answerer.traced
+    assert uri.endswith("/docs/keys.md")
 
 
 def test_a_failure_is_reported_and_the_chat_goes_on_and_ends_with_1(terminal: Terminal) -> None:

@@ -54,18 +54,19 @@ class InMemoryStore:
     async def save_turn(self, session_id: str, turn: Turn) -> None:
         session = await self.get_session(session_id)
         turns = self._turns.setdefault(session_id, deque(maxlen=MAX_MESSAGES))
-        participants = dict.fromkeys((*session.participants, find_participant(turn)))
-        changes = {"last_activity_at": turn.timestamp, "participants": tuple(participants)}
-        self._store_session(session.model_copy(update=changes))
         if turn.id not in {stored.id for stored in turns}:
             turns.append(turn)
+        participants = dict.fromkeys((*session.participants, find_participant(turn)))
+        latest = max(stored.timestamp for stored in turns)
+        changes = {"last_activity_at": latest, "participants": tuple(participants)}
+        self._store_session(session.model_copy(update=changes))
 
     async def get_history(self, session_id: str, limit: int) -> list[Turn]:
         turns = list(self._turns.get(session_id, ()))
         return turns[max(0, len(turns) - limit) :]
 
     async def list_sessions(self) -> list[Session]:
-        return list(self._sessions.values())
+        return sorted(self._sessions.values(), key=lambda session: session.last_activity_at)
 
     async def delete_session(self, session_id: str) -> None:
         self._forget(session_id)

@@ -33,7 +33,7 @@ from rag_core.protocols import Judge
 from rag_core.retrieval.query.rules import RuleUnderstander
 from rag_core.retrieval.reranked import Reranked
 from rag_core.stage import record_figures
-from rag_core.types import Message, Prompt, Query, Reply, Style
+from rag_core.types import Message, Prompt, Query, Reply, Style, Turn
 
 KEYS = "Signing keys are replaced every 45 days. The harbour master keeps a copy."
 LOCKS = "The lock opens at high water."
@@ -293,6 +293,20 @@ def test_a_session_is_remembered_and_its_history_is_in_the_next_prompt() -> None
     said = [("user", QUERY.text), ("assistant", TEXT)]
     histories = [[(message.role, message.text) for message in prompt.history] for prompt in generator.prompts]
     assert histories == [[], said, []]
+
+
+def test_an_answer_that_the_deadline_cuts_short_is_remembered() -> None:
+    class SlowConversations(InMemoryConversations):
+        async def remember(self, turn: Turn) -> None:
+            await asyncio.sleep(0.1)
+            await super().remember(turn)
+
+    conversations, query = SlowConversations(), replace(QUERY, session_id="s")
+    endless = ScriptedGenerator(answers=[["Keys are replaced. "] * 100], seconds=0.05)
+    limits = AnswerLimits(timeout=0.2)
+    reply, _ = asked(pipeline(endless, conversations=conversations, limits=limits), query)
+    assert (reply.answer.finish, "remember" in reply.degraded) == ("cut", False)
+    assert len(run_on_clock(conversations.history(query, 10))) == 2
 
 
 def test_a_blocked_answer_is_retracted_and_replaced() -> None:

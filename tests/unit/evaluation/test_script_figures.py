@@ -100,6 +100,21 @@ def test_words_that_only_another_session_has_are_foreign() -> None:
     assert ("b", 1) in measure_scripts(list(run_scripts(ask, conversations, 1))).foreign
 
 
+def test_each_session_is_forgotten_at_the_end_even_after_a_failure() -> None:
+    asked, forgotten = list[str](), list[str]()
+
+    def ask(question: str, session_id: str) -> ScriptedReply:
+        asked.append(session_id)
+        if session_id.endswith("b"):
+            raise RuntimeError
+        return RIGHT
+
+    conversations = [ScriptedConversation(id=id, turns=(KEYS,)) for id in ("a", "b")]
+    with pytest.raises(RuntimeError):
+        list(run_scripts(ask, conversations, 1, forgotten.append))
+    assert forgotten == asked
+
+
 def test_all_sessions_are_open_together_and_later_answers_are_also_asked_for_without_history() -> None:
     asked = list[tuple[str, str]]()
 
