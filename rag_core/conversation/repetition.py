@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from rag_core.retrieval.query.continuation import CLARIFICATION
 from rag_core.storage.graph.extraction import extract_graph, normalize_name
 from rag_core.text.sentences import sentence_spans
 from rag_core.types import Message
@@ -50,7 +51,7 @@ def is_asked_again(question: str, history: Sequence[Message]) -> bool:
 def list_earlier_sentences(history: Sequence[Message], turns: int = RECENT_TURNS) -> tuple[str, ...]:
     """The sentences of the last answers, each once and without markers; the answers that ask back have none."""
     answers = [message for message in history if message.role == "assistant"][-turns:]
-    texts = (answer.text for answer in answers if answer.intent != "clarification")
+    texts = (answer.text for answer in answers if answer.intent != CLARIFICATION)
     return tuple(dict.fromkeys(sentence for text in texts for sentence in split_sentences(text)))
 
 

@@ -1,7 +1,7 @@
 """What the pipeline does if an answer repeats an earlier one, and if a question is ambiguous."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from clock import run_on_clock
@@ -180,6 +180,28 @@ def test_an_ambiguous_question_is_asked_back_once_and_remembered_with_its_intent
     assert [message.intent for message in messages] == ["search", "clarification", "search", "search"]
 
 
+def test_the_history_of_a_client_continues_the_question_that_was_asked_back() -> None:
+    asked = Message(role="assistant", text="Which one?\n\n1. Oslo office\n2. Bergen office")
+    history = (Message(role="user", text=QUESTION), asked)
+    generator = ScriptedGenerator(answers=[["It opens at 9:00 [1]."]])
+    answerer = replace(
+        pipeline(generator, retriever=ScriptedRetriever(hits=[*OFFICES, FAR])),
+        clarifier=CLARIFIER,
+    )
+    reply = run_on_clock(answerer.answer(Query(text="2", history=history)))
+    assert (reply.standalone, reply.clarification) == (f"{QUESTION} (Bergen office)", None)
+
+
+@dataclass
+class Fixed:
+    """An Understander that understands every question alike."""
+
+    understanding: Understanding
+
+    async def understand(self, query: Query, history: Sequence[Message]) -> Understanding:  # noqa: ARG002
+        return self.understanding
+
+
 class Unsure:
     """An Understander that never knows what is meant."""
 
@@ -195,6 +217,15 @@ def test_a_clarification_of_the_understander_is_asked_as_it_is() -> None:
     assert second.answer.text == "In which year?\n\n1. 2023\n2. 2024"
     assert second.clarification == Clarification(question="In which year?", options=("2023", "2024"))
     assert third.clarification is None
+
+
+def test_a_question_back_that_is_only_a_link_is_replaced() -> None:
+    linked = Clarification(question="![x](http://evil/)", options=("2023",))
+    understanding = Understanding(standalone="When?", clarification=linked, method="llm")
+    generator = ScriptedGenerator(answers=[[FIRST]])
+    answerer = replace(pipeline(generator, understander=Fixed(understanding)), clarifier=CLARIFIER)
+    _, second = talk(answerer, "How often are keys replaced?", "When?")
+    assert second.answer.text == "Which one?\n\n1. 2023"
 
 
 def test_options_are_filtered_like_an_answer() -> None:

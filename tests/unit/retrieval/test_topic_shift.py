@@ -142,10 +142,11 @@ def test_a_long_answer_is_encoded_in_part() -> None:
     assert exchange.texts == ["keys", "a" * MAX_ANSWER_CHARS]
 
 
-def test_messages_without_a_subject_are_not_compared() -> None:
-    greeting = [replace(message, intent="conversational") for message in HISTORY]
-    assert list_exchanges(greeting) == []
-    assert run(TopicShiftDetector(ByAngle({}), ByTerm()).measure(Query(text="lamps"), greeting)) == Drift()
+@pytest.mark.parametrize("changes", [{"intent": "conversational"}, {"intent": "finalization"}, {"text": " "}])
+def test_messages_without_a_subject_are_not_compared(changes: dict[str, str]) -> None:
+    messages = [replace(message, **changes) for message in HISTORY]  # type: ignore[arg-type]
+    assert list_exchanges(messages) == []
+    assert run(TopicShiftDetector(ByAngle({}), ByTerm()).measure(Query(text="lamps"), messages)) == Drift()
 
 
 def test_the_window_detector_compares_with_the_mean_of_the_questions() -> None:
