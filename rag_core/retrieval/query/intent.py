@@ -43,8 +43,8 @@ class Intent(BaseModel):
     @cached_property
     def spaced_phrases(self) -> tuple[str, ...]:
         """The phrases as words between spaces, the longest first."""
-        phrases = (" ".join(terms(phrase, "")) for listed in self.phrases.values() for phrase in listed)
-        return tuple(sorted((f" {phrase} " for phrase in phrases), key=len, reverse=True))
+        spaced = (phrase for phrases in self.phrases.values() for phrase in _space_phrases(phrases))
+        return tuple(sorted(spaced, key=len, reverse=True))
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -54,10 +54,17 @@ class Intent(BaseModel):
 
     def reply(self, message: str) -> str:
         """The reply in the message's language, or else in English."""
+        return self.replies.get(self._find_language(message)) or self.replies.get("en", "")
+
+    def _find_language(self, message: str) -> str:
+        """The language that has the longest phrases of the message: "ok" is a phrase of several."""
         words = f" {' '.join(terms(message, ''))} "
-        spoken = [lang for lang, listed in self.phrases.items() for phrase in listed if f" {phrase} " in words]
-        language = next(iter(spoken), guess_language([message]))
-        return self.replies.get(language) or self.replies.get("en", "")
+        lengths = {
+            language: max((len(phrase) for phrase in _space_phrases(phrases) if phrase in words), default=0)
+            for language, phrases in self.phrases.items()
+        }
+        best = max(lengths, key=lambda language: lengths[language], default="")
+        return best if best and lengths[best] else guess_language([message])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,10 @@ def load_intents(paths: Sequence[str] = ()) -> Intents:
     folder = files("rag_core.retrieval.query").joinpath("intents")
     built_in = sorted((path for path in folder.iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
     return Intents({path.name.rpartition(".")[0]: _read_intent(path) for path in [*built_in, *map(Path, paths)]})
+
+
+def _space_phrases(phrases: Sequence[str]) -> list[str]:
+    return [f" {' '.join(terms(phrase, ''))} " for phrase in phrases]
 
 
 def _read_intent(path: Traversable) -> Intent:

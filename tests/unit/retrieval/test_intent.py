@@ -50,6 +50,8 @@ def test_a_question_cannot_have_an_intent_without_sources() -> None:
 
 def test_a_reply_is_in_the_language_of_the_message() -> None:
     assert INTENTS.get("conversational").reply("Danke!").startswith("Gern.")
+    assert INTENTS.get("conversational").reply("ok, danke").startswith("Gern.")
+    assert INTENTS.get("conversational").reply("d'accord").startswith("Avec plaisir.")
     assert INTENTS.get("conversational").reply("takk").startswith("You are welcome.")
 
 
