@@ -18,7 +18,7 @@ from rag_core.conversation.repetition import (
     repeats_sentences,
 )
 from rag_core.errors import GenerationError, StageTimeoutError
-from rag_core.events import Event, Listener, TextDelta, TextRetracted
+from rag_core.events import Event, Listener, TextDelta, TextRetracted, Usage
 from rag_core.stage import skip_stage, stage
 from rag_core.types import Answer, Message, Prompt
 
@@ -77,7 +77,10 @@ class RepetitionCheck:
         events: list[Event] = []
 
         async def hold(event: Event) -> None:
-            events.append(event)
+            if isinstance(event, Usage):
+                await emit(event)
+            else:
+                events.append(event)
 
         try:
             answer = await write(prompt, hold)
@@ -103,7 +106,8 @@ class RepetitionCheck:
 class _HeldRepetition:
     """A listener that holds events back while the text has only sentences of earlier answers.
 
-    So an answer that is written again was never emitted: formats that cannot retract a text need no case for it.
+    So an answer that is written again was never emitted: formats that cannot retract a text need no case for it. Only
+    its tokens are.
     """
 
     earlier: Sequence[str]
@@ -113,7 +117,7 @@ class _HeldRepetition:
     text: str = ""
 
     async def receive(self, event: Event) -> None:
-        if not self.is_holding:
+        if not self.is_holding or isinstance(event, Usage):
             await self.emit(event)
             return
         self.events.append(event)

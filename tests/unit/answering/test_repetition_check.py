@@ -13,10 +13,10 @@ from rag_core.answering.repetition import RepetitionCheck
 from rag_core.conversation.clarification import SpreadClarifier
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.errors import GenerationError
-from rag_core.events import Event, TextDelta, fold
+from rag_core.events import Event, Listener, TextDelta, Usage, fold
 from rag_core.protocols import Conversations
 from rag_core.retrieval.query.rules import RuleUnderstander
-from rag_core.types import Clarification, Message, Query, Reply, Style, Understanding
+from rag_core.types import Answer, Clarification, Message, Prompt, Query, Reply, Style, Understanding
 
 KEYS = "Signing keys are replaced every 45 days. The harbour master Ada Hale keeps a copy."
 HITS = [passage(1, KEYS, title="Keys").hit]
@@ -117,6 +117,25 @@ def test_a_model_that_fails_to_write_another_answer_is_reported_and_the_same_one
     answerer = replace(pipeline(generator), repetition=REGENERATING)
     _, second = talk(answerer, "How often are keys replaced?", "And who keeps a copy?")
     assert (second.answer.finish, second.degraded) == ("repeated", ("generate",))
+
+
+@pytest.mark.parametrize("other", [SECOND, FIRST])
+def test_the_tokens_of_an_answer_that_is_written_again_are_emitted(other: str) -> None:
+    texts, events = iter((FIRST, other)), list[Event]()
+
+    async def write(prompt: Prompt, emit: Listener) -> Answer:
+        text = next(texts)
+        await emit(TextDelta(text))
+        await emit(Usage(100, len(text)))
+        return Answer(text=text)
+
+    async def record(event: Event) -> None:
+        events.append(event)
+
+    history = (Message(role="user", text="How often?"), Message(role="assistant", text=FIRST))
+    prompt = Prompt(query=Query(text="And who?"), passages=())
+    run_on_clock(REGENERATING.answer(prompt.query.text, prompt, history, write, record))
+    assert [event for event in events if isinstance(event, Usage)] == [Usage(100, len(FIRST)), Usage(100, len(other))]
 
 
 def test_a_question_that_is_asked_again_is_not_answered_in_another_way() -> None:
