@@ -96,10 +96,10 @@ class RepetitionCheck:
         async with stage(REPETITION_STAGE) as running:
             overlap = measure_overlap(answer.text, history, self.turns)
             repeats_words = overlap > self.overlap and has_only_words(answer.text, earlier)
-            is_repetition = repeats_sentences(answer.text, earlier) or repeats_words
+            is_complete = answer.finish in ("stop", "passages") and count_words(answer.text) >= MIN_REPEATED_WORDS
+            is_repetition = is_complete and (repeats_sentences(answer.text, earlier) or repeats_words)
             running.figures.update(overlap=overlap, repeated=is_repetition)
-        is_complete = answer.finish in ("stop", "passages") and count_words(answer.text) >= MIN_REPEATED_WORDS
-        return is_repetition and is_complete
+        return is_repetition
 
 
 @dataclass(slots=True)

@@ -159,6 +159,7 @@ def test_a_short_answer_and_an_abstention_repeat_nothing() -> None:
     generator = ScriptedGenerator(answers=[["No [1]."], ["No [1]."], [], []])
     replies = talk(pipeline(generator), "Is it far?", "Is it new?", "Is it old?", "Is it odd?")
     assert [reply.answer.finish for reply in replies] == ["stop", "stop", "abstained", "abstained"]
+    assert [figures(reply)["repeated"] for reply in replies[1:]] == [False, False, False]
 
 
 def test_without_an_earlier_answer_nothing_is_checked() -> None:
