@@ -18,7 +18,7 @@ MAX_READ_CHARS = 2_000
 """The beginning of an earlier message that is read. Clients send histories of any length, and names take a time that
 grows with the square of their number."""
 
-_MARKER = re.compile(r"\s*\[\d+\]")
+_MARKER = re.compile(r"\s*\[\^?\d+\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

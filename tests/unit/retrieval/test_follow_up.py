@@ -112,6 +112,12 @@ def test_a_follow_up_is_searched_with_what_it_refers_to_and_with_earlier_message
     ]
 
 
+@pytest.mark.parametrize("marker", ["[1]", "[^12]"])
+def test_an_earlier_answer_is_searched_without_its_markers(marker: str) -> None:
+    history = [KEYS[0], replace(KEYS[1], text=f"They are rotated {marker} every 90 days.{marker}")]
+    assert understand("And who may do that?", history).variants[3].text == "They are rotated every 90 days."
+
+
 def test_a_question_that_stands_alone_is_searched_alone() -> None:
     understanding = understand(LONG, LATER)
     assert (understanding.standalone, understanding.resolved) == (LONG, {})
