@@ -246,6 +246,21 @@ def test_parts_of_a_pipeline_share_one_cache() -> None:
     assert build_question_embedder(embedding, RemoteModels()) is not build_question_embedder(embedding, remote)
 
 
+def test_a_text_that_another_call_removes_from_the_cache_keeps_its_vector() -> None:
+    class Slow(ByAngle):
+        async def embed(self, texts: Sequence[str]) -> Matrix:
+            await asyncio.sleep(0)
+            return await super().embed(texts)
+
+    async def embed() -> list[Matrix]:
+        cached = CachedEmbedder(Slow(angles), size=2)
+        await cached.embed(["a"])
+        return await asyncio.gather(cached.embed(["c", "d"]), cached.embed(["a", "b"]))
+
+    angles = {letter: 10.0 * index for index, letter in enumerate("abcd")}
+    assert np.array_equal(run(embed())[1], run(ByAngle(angles).embed(["a", "b"])))
+
+
 @given(st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4), max_size=8), st.integers(1, 3))
 def test_a_cache_of_any_size_returns_the_vectors_of_its_embedder(calls: list[list[str]], size: int) -> None:
     plain = ByAngle({letter: 10.0 * index for index, letter in enumerate("abcdef")})
