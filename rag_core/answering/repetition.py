@@ -15,6 +15,7 @@ from rag_core.conversation.repetition import (
     is_asked_again,
     list_earlier_sentences,
     measure_overlap,
+    normalize_sentence,
     repeats_sentences,
 )
 from rag_core.errors import GenerationError, StageTimeoutError
@@ -58,7 +59,7 @@ class RepetitionCheck:
                 answer = await write(prompt, emit)
             is_repetition = await self._repeats(answer, history, earlier)
             return await _append(answer, self.nothing_new, emit) if is_repetition else answer
-        gate = _HeldRepetition(earlier, emit)
+        gate = _HeldRepetition(frozenset(map(normalize_sentence, earlier)), emit)
         answer = await write(prompt, gate.receive)
         is_repetition = await self._repeats(answer, history, earlier)
         can_differ = self.regenerate and gate.is_holding and not is_asked_again(question, history)
@@ -104,13 +105,13 @@ class RepetitionCheck:
 
 @dataclass(slots=True)
 class _HeldRepetition:
-    """A listener that holds events back while the text has only sentences of earlier answers.
+    """A listener that holds events back while the text has only `known` sentences, which are normalized.
 
     So an answer that is written again was never emitted: formats that cannot retract a text need no case for it. Only
     its tokens are.
     """
 
-    earlier: Sequence[str]
+    known: frozenset[str]
     emit: Listener
     is_holding: bool = True
     events: list[Event] = field(default_factory=list)
@@ -126,7 +127,7 @@ class _HeldRepetition:
                 self.text += text
             case TextRetracted():
                 self.text = ""
-        if not can_repeat(self.text, self.earlier):
+        if not can_repeat(self.text, self.known):
             await self.release()
 
     async def release(self) -> None:

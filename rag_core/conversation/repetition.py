@@ -73,11 +73,10 @@ def repeats_sentences(text: str, earlier: Sequence[str]) -> bool:
     return bool(known) and all(normalize_sentence(sentence) in known for sentence in split_sentences(text))
 
 
-def can_repeat(beginning: str, earlier: Sequence[str]) -> bool:
-    """True if the sentences are earlier ones, and the last one can still become one."""
-    *sentences, last = split_sentences(beginning) or [""]
-    known, opening = list(map(normalize_sentence, earlier)), normalize_sentence(last)
-    return repeats_sentences(" ".join(sentences), earlier) and any(sentence.startswith(opening) for sentence in known)
+def can_repeat(beginning: str, known: frozenset[str]) -> bool:
+    """True if the sentences are known ones, and the last one can still become one. The known ones are normalized."""
+    *sentences, last = map(normalize_sentence, split_sentences(beginning) or [""])
+    return known.issuperset(sentences) and any(sentence.startswith(last) for sentence in known)
 
 
 def has_only_words(text: str, earlier: Sequence[str]) -> bool:
