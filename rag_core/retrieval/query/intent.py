@@ -7,9 +7,10 @@ from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from rag_core.errors import ConfigError, validation_lines
 from rag_core.retrieval.query.follow_up import guess_language, is_question
@@ -53,8 +54,15 @@ class Intent(BaseModel):
         return re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE)
 
     def reply(self, message: str) -> str:
-        """The reply in the message's language, or else in English."""
-        return self.replies.get(self._find_language(message)) or self.replies.get("en", "")
+        """The reply in the message's language, or else in English, or else the first one."""
+        languages = (self._find_language(message), "en", *self.replies)
+        return next((self.replies[language] for language in languages if language in self.replies), "")
+
+    @model_validator(mode="after")
+    def _check_replies(self) -> Self:
+        if not self.needs_sources and not all([self.replies, *self.replies.values()]):
+            raise ValueError("replies are required if needs_sources is false, and none can be empty")
+        return self
 
     def _find_language(self, message: str) -> str:
         """The language that has the longest phrases of the message: "ok" is a phrase of several."""
@@ -106,7 +114,10 @@ def load_intents(paths: Sequence[str] = ()) -> Intents:
     """
     folder = files("rag_core.retrieval.query").joinpath("intents")
     built_in = sorted((path for path in folder.iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
-    return Intents({path.name.rpartition(".")[0]: _read_intent(path) for path in [*built_in, *map(Path, paths)]})
+    intents = {path.name.rpartition(".")[0]: _read_intent(path) for path in [*built_in, *map(Path, paths)]}
+    if not intents[SEARCH].needs_sources:
+        raise ConfigError(f"the intent {SEARCH} must have needs_sources: true, because questions have it by default")
+    return Intents(intents)
 
 
 def _space_phrases(phrases: Sequence[str]) -> list[str]:

@@ -42,6 +42,8 @@ def test_instructions_that_do_not_exist_are_refused() -> None:
 
 def test_an_intent_of_the_settings_is_found(tmp_path: Path) -> None:
     path = tmp_path / "complaint.yaml"
-    path.write_text("description: A complaint.\nneeds_sources: false\nphrases: {en: [this is bad]}")
+    path.write_text(
+        "description: A complaint.\nneeds_sources: false\nphrases: {en: [this is bad]}\nreplies: {en: Sorry.}"
+    )
     understander = build_interpreter(configured(f"conversation.intents=[{path}]"), RemoteModels())
     assert asyncio.run(understander.understand(Query(text="This is bad!"), ())).intent == "complaint"
