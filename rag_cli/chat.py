@@ -17,8 +17,8 @@ from rag_cli.ranking_view import print_failures
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_error, print_json
 from rag_cli.why import print_facts
-from rag_core.conversation.clarification import choose_option
 from rag_core.errors import RagError, UsageError
+from rag_core.retrieval.query.continuation import choose_option
 from rag_core.types import DEFAULT_COLLECTION, Reply
 from rag_core.wire.answer import Asked, Source
 

@@ -36,12 +36,14 @@ def evaluate_scripts(folders: Sequence[Path], choices: Choices, options: GlobalO
     """
     from jobs.evaluation_files import check_folder
     from jobs.script_files import write_script_evaluation
+    from rag_core.evaluation.conversation_mode import ConversationMode
     from rag_core.evaluation.script_figures import figures_to_json, measure_scripts
     from rag_core.evaluation.scripted_conversations import read_scripts
 
     if len(folders) > 1:
         raise UsageError(f"scripted conversations require one dataset, got {len(folders)}")
-    if choices.answers or choices.against or choices.retriever:
+    has_modes = choices.modes != [ConversationMode.fused]
+    if choices.answers or choices.against or choices.retriever or choices.padding or has_modes:
         raise UsageError("scripted conversations measure answers: options about retrieval and judges do not apply")
     folder = folders[0]
     scripts = read_scripts(folder, choices.split, choices.limit)

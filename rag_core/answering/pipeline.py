@@ -18,7 +18,12 @@ from rag_core.answering.generation.history import recent_messages
 from rag_core.answering.generation.small_talk import SmallTalk
 from rag_core.answering.judging.guard import Guard
 from rag_core.answering.repetition import RepetitionCheck
-from rag_core.conversation.clarification import SpreadClarifier, format_clarification, was_asked_back
+from rag_core.conversation.clarification import (
+    SpreadClarifier,
+    format_clarification,
+    mark_clarification,
+    was_asked_back,
+)
 from rag_core.errors import GenerationError, RagError, StageTimeoutError, TruncatedError, translate_foreign_errors
 from rag_core.events import (
     ClarificationAsked,
@@ -144,12 +149,17 @@ class QueryPipeline:
             return await turn.build_reply(answer, passages)
 
     async def _load_history(self, turn: "_Turn") -> tuple[Message, ...]:
-        """The last messages of the session, or else of the query, after the first message of the conversation."""
+        """The last messages of the session, or else of the query, after the first message of the conversation.
+
+        Clients send them without their intents: an answer that asked back is recognized by its text.
+        """
         limit = self.limits.history_messages
         if turn.query.session_id:
             return tuple(await attempt("history", self.conversations.history(turn.query, limit), otherwise=[]))
         skip_stage("history", "no session")
         history = turn.query.history
+        if self.clarifier:
+            history = mark_clarification(history, self.clarifier.question)
         return history if len(history) <= limit + 1 else (history[0], *history[len(history) - limit :])
 
     async def _understand(self, turn: "_Turn", history: tuple[Message, ...]) -> Understanding:
@@ -195,7 +205,7 @@ class QueryPipeline:
         question, *options = (
             sanitize_title(text, self.hosts) for text in (clarification.question, *clarification.options)
         )
-        return Clarification(question=question, options=tuple(filter(None, options)))
+        return Clarification(question=question or self.clarifier.question, options=tuple(filter(None, options)))
 
     async def _finish_without_sources(self, turn: "_Turn", answer: Answer) -> Reply:
         """Emits, remembers and returns an answer that was not written from passages."""

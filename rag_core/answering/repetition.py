@@ -15,10 +15,11 @@ from rag_core.conversation.repetition import (
     is_asked_again,
     list_earlier_sentences,
     measure_overlap,
+    normalize_sentence,
     repeats_sentences,
 )
 from rag_core.errors import GenerationError, StageTimeoutError
-from rag_core.events import Event, Listener, TextDelta, TextRetracted
+from rag_core.events import Event, Listener, TextDelta, TextRetracted, Usage
 from rag_core.stage import skip_stage, stage
 from rag_core.types import Answer, Message, Prompt
 
@@ -58,7 +59,7 @@ class RepetitionCheck:
                 answer = await write(prompt, emit)
             is_repetition = await self._repeats(answer, history, earlier)
             return await _append(answer, self.nothing_new, emit) if is_repetition else answer
-        gate = _HeldRepetition(earlier, emit)
+        gate = _HeldRepetition(frozenset(map(normalize_sentence, earlier)), emit)
         answer = await write(prompt, gate.receive)
         is_repetition = await self._repeats(answer, history, earlier)
         can_differ = self.regenerate and gate.is_holding and not is_asked_again(question, history)
@@ -77,7 +78,10 @@ class RepetitionCheck:
         events: list[Event] = []
 
         async def hold(event: Event) -> None:
-            events.append(event)
+            if isinstance(event, Usage):
+                await emit(event)
+            else:
+                events.append(event)
 
         try:
             answer = await write(prompt, hold)
@@ -93,27 +97,28 @@ class RepetitionCheck:
         async with stage(REPETITION_STAGE) as running:
             overlap = measure_overlap(answer.text, history, self.turns)
             repeats_words = overlap > self.overlap and has_only_words(answer.text, earlier)
-            is_repetition = repeats_sentences(answer.text, earlier) or repeats_words
+            is_complete = answer.finish in ("stop", "passages") and count_words(answer.text) >= MIN_REPEATED_WORDS
+            is_repetition = is_complete and (repeats_sentences(answer.text, earlier) or repeats_words)
             running.figures.update(overlap=overlap, repeated=is_repetition)
-        is_complete = answer.finish in ("stop", "passages") and count_words(answer.text) >= MIN_REPEATED_WORDS
-        return is_repetition and is_complete
+        return is_repetition
 
 
 @dataclass(slots=True)
 class _HeldRepetition:
-    """A listener that holds events back while the text has only sentences of earlier answers.
+    """A listener that holds events back while the text has only `known` sentences, which are normalized.
 
-    So an answer that is written again was never emitted: formats that cannot retract a text need no case for it.
+    So an answer that is written again was never emitted: formats that cannot retract a text need no case for it. Only
+    its tokens are.
     """
 
-    earlier: Sequence[str]
+    known: frozenset[str]
     emit: Listener
     is_holding: bool = True
     events: list[Event] = field(default_factory=list)
     text: str = ""
 
     async def receive(self, event: Event) -> None:
-        if not self.is_holding:
+        if not self.is_holding or isinstance(event, Usage):
             await self.emit(event)
             return
         self.events.append(event)
@@ -122,7 +127,7 @@ class _HeldRepetition:
                 self.text += text
             case TextRetracted():
                 self.text = ""
-        if not can_repeat(self.text, self.earlier):
+        if not can_repeat(self.text, self.known):
             await self.release()
 
     async def release(self) -> None:

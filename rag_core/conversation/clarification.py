@@ -2,17 +2,15 @@
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from uuid import UUID
 
+from rag_core.retrieval.query.continuation import CLARIFICATION
 from rag_core.text.analysis import terms
 from rag_core.text.sentences import sentence_spans
 from rag_core.text.titles import file_name, split_name
 from rag_core.types import Clarification, Hit, Message, Query
-
-CLARIFICATION = "clarification"
-"""The intent of an answer that asks back."""
 
 MAX_READ_DOCUMENTS = 10
 """The number of the best documents that are compared."""
@@ -33,7 +31,6 @@ _SEVERAL = re.compile(
     r"|\b(?:tod[oa]s|cada|cuáles|compara|entre|o)\b|所有|每|哪些|比较|比較",
     re.IGNORECASE,
 )
-_NUMBERED = re.compile(r"^(\d+)\. (.+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,16 +67,17 @@ def was_asked_back(history: Sequence[Message], question: str = "") -> bool:
     return last.intent == CLARIFICATION or (bool(question) and last.text.startswith(question))
 
 
+def mark_clarification(history: Sequence[Message], question: str) -> tuple[Message, ...]:
+    """The history with the intent of a last answer that asks the question back."""
+    if not history or history[-1].role != "assistant" or not was_asked_back(history, question):
+        return tuple(history)
+    return (*history[:-1], replace(history[-1], intent=CLARIFICATION))
+
+
 def format_clarification(clarification: Clarification) -> str:
     """The question, and its options as a numbered list."""
     options = "\n".join(f"{number}. {option}" for number, option in enumerate(clarification.options, 1))
     return f"{clarification.question}\n\n{options}" if options else clarification.question
-
-
-def choose_option(text: str, clarification: str) -> str:
-    """The option of a clarification's text that a reply chooses by its number; other replies are returned as is."""
-    options = {match[1]: match[2] for match in _NUMBERED.finditer(clarification)}
-    return options.get(text.strip(" .)"), text)
 
 
 @dataclass(frozen=True, slots=True)

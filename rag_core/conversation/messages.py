@@ -1,5 +1,7 @@
 """The two messages of a turn."""
 
+from rag_core.retrieval.query.continuation import CLARIFICATION
+from rag_core.retrieval.query.intent import SEARCH
 from rag_core.storage.graph.extraction import list_names
 from rag_core.types import Message, Turn
 
@@ -17,6 +19,10 @@ def turn_messages(turn: Turn) -> tuple[Message, Message]:
     )
     cited = sorted(answer.citations, key=lambda citation: citation.spans[:1] or ((0, 0),))
     titles = tuple(dict.fromkeys(citation.title for citation in cited if citation.title))
-    intent = "clarification" if answer.finish == "clarification" else understanding.intent
+    intent = understanding.intent
+    if answer.finish == CLARIFICATION:
+        intent = CLARIFICATION
+    elif intent == CLARIFICATION:  # a model has this intent for a vague question, which was answered all the same
+        intent = SEARCH
     names = list_names(answer.text)
     return question, Message(role="assistant", text=answer.text, titles=titles, entities=names, intent=intent)

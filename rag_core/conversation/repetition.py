@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from rag_core.retrieval.query.continuation import CLARIFICATION
 from rag_core.storage.graph.extraction import extract_graph, normalize_name
 from rag_core.text.sentences import sentence_spans
 from rag_core.types import Message
@@ -50,7 +51,7 @@ def is_asked_again(question: str, history: Sequence[Message]) -> bool:
 def list_earlier_sentences(history: Sequence[Message], turns: int = RECENT_TURNS) -> tuple[str, ...]:
     """The sentences of the last answers, each once and without markers; the answers that ask back have none."""
     answers = [message for message in history if message.role == "assistant"][-turns:]
-    texts = (answer.text for answer in answers if answer.intent != "clarification")
+    texts = (answer.text for answer in answers if answer.intent != CLARIFICATION)
     return tuple(dict.fromkeys(sentence for text in texts for sentence in split_sentences(text)))
 
 
@@ -72,11 +73,10 @@ def repeats_sentences(text: str, earlier: Sequence[str]) -> bool:
     return bool(known) and all(normalize_sentence(sentence) in known for sentence in split_sentences(text))
 
 
-def can_repeat(beginning: str, earlier: Sequence[str]) -> bool:
-    """True if the sentences are earlier ones, and the last one can still become one."""
-    *sentences, last = split_sentences(beginning) or [""]
-    known, opening = list(map(normalize_sentence, earlier)), normalize_sentence(last)
-    return repeats_sentences(" ".join(sentences), earlier) and any(sentence.startswith(opening) for sentence in known)
+def can_repeat(beginning: str, known: frozenset[str]) -> bool:
+    """True if the sentences are known ones, and the last one can still become one. The known ones are normalized."""
+    *sentences, last = map(normalize_sentence, split_sentences(beginning) or [""])
+    return known.issuperset(sentences) and any(sentence.startswith(last) for sentence in known)
 
 
 def has_only_words(text: str, earlier: Sequence[str]) -> bool:

@@ -107,9 +107,11 @@ def is_met(turn: MeasuredTurn, earlier: Sequence[MeasuredTurn]) -> bool:
 
 
 def is_repetition(turn: MeasuredTurn, earlier: Sequence[MeasuredTurn]) -> bool:
-    """True if one earlier answer has all sentences of this one."""
+    """True if the reply notes that it is one, or if one earlier answer has all its sentences."""
     sentences = turn.reply.sentences
-    return turn.reply.is_answer and any(sentences <= before.reply.sentences for before in earlier)
+    return turn.reply.is_answer and (
+        turn.reply.finish == "repeated" or any(sentences <= before.reply.sentences for before in earlier)
+    )
 
 
 def name_failure(turn: MeasuredTurn) -> str:

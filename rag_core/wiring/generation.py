@@ -45,7 +45,8 @@ def build_small_talk(settings: Settings, remote: RemoteModels) -> SmallTalk:
     for intent in intents.by_name.values():
         if intent.prompt:
             load_prompt_pack(intent.prompt)  # raises ConfigError now, not at the first question
-    return SmallTalk(intents, select_chat(section, settings, remote, "generator"))
+    client = select_chat(section, settings, remote, "generator")
+    return SmallTalk(intents, client, hosts=frozenset(settings.guard.link_hosts))
 
 
 def build_token_counter(settings: Settings) -> TokenCounter:

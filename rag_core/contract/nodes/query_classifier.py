@@ -4,7 +4,7 @@ from typing import Literal
 
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node
 from rag_core.contract.nodes.understanding import UnderstandingConfig, understand_query
-from rag_core.retrieval.query.rules import CLARIFICATION
+from rag_core.retrieval.query.continuation import CLARIFICATION
 from rag_core.settings import load_settings
 from rag_core.types import Understanding
 from rag_core.wiring.understanding import build_intents

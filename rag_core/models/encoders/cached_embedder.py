@@ -20,9 +20,11 @@ class CachedEmbedder:
         self._vectors: OrderedDict[str, Matrix] = OrderedDict()
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        missing = [text for text in dict.fromkeys(texts) if text not in self._vectors]
-        vectors = dict(zip(missing, await self._embedder.embed(missing), strict=True)) if missing else {}
-        vectors |= {text: self._vectors[text] for text in texts if text in self._vectors}
+        # Read first: while the others are encoded, another call can remove these from the cache.
+        vectors = {text: self._vectors[text] for text in texts if text in self._vectors}
+        missing = [text for text in dict.fromkeys(texts) if text not in vectors]
+        if missing:
+            vectors |= zip(missing, await self._embedder.embed(missing), strict=True)
         for text in texts:
             self._vectors[text] = vectors[text]
             self._vectors.move_to_end(text)

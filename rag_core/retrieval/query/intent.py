@@ -7,9 +7,10 @@ from functools import cache, cached_property
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from typing import Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from rag_core.errors import ConfigError, validation_lines
 from rag_core.retrieval.query.follow_up import guess_language, is_question
@@ -43,8 +44,8 @@ class Intent(BaseModel):
     @cached_property
     def spaced_phrases(self) -> tuple[str, ...]:
         """The phrases as words between spaces, the longest first."""
-        phrases = (" ".join(terms(phrase, "")) for listed in self.phrases.values() for phrase in listed)
-        return tuple(sorted((f" {phrase} " for phrase in phrases), key=len, reverse=True))
+        spaced = (phrase for phrases in self.phrases.values() for phrase in _space_phrases(phrases))
+        return tuple(sorted(spaced, key=len, reverse=True))
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -53,11 +54,25 @@ class Intent(BaseModel):
         return re.compile("|".join(patterns) or r"(?!)", re.IGNORECASE)
 
     def reply(self, message: str) -> str:
-        """The reply in the message's language, or else in English."""
+        """The reply in the message's language, or else in English, or else the first one."""
+        languages = (self._find_language(message), "en", *self.replies)
+        return next((self.replies[language] for language in languages if language in self.replies), "")
+
+    @model_validator(mode="after")
+    def _check_replies(self) -> Self:
+        if not self.needs_sources and not all([self.replies, *self.replies.values()]):
+            raise ValueError("replies are required if needs_sources is false, and none can be empty")
+        return self
+
+    def _find_language(self, message: str) -> str:
+        """The language that has the longest phrases of the message: "ok" is a phrase of several."""
         words = f" {' '.join(terms(message, ''))} "
-        spoken = [lang for lang, listed in self.phrases.items() for phrase in listed if f" {phrase} " in words]
-        language = next(iter(spoken), guess_language([message]))
-        return self.replies.get(language) or self.replies.get("en", "")
+        lengths = {
+            language: max((len(phrase) for phrase in _space_phrases(phrases) if phrase in words), default=0)
+            for language, phrases in self.phrases.items()
+        }
+        best = max(lengths, key=lambda language: lengths[language], default="")
+        return best if best and lengths[best] else guess_language([message])
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +114,14 @@ def load_intents(paths: Sequence[str] = ()) -> Intents:
     """
     folder = files("rag_core.retrieval.query").joinpath("intents")
     built_in = sorted((path for path in folder.iterdir() if path.name.endswith(".yaml")), key=lambda path: path.name)
-    return Intents({path.name.rpartition(".")[0]: _read_intent(path) for path in [*built_in, *map(Path, paths)]})
+    intents = {path.name.rpartition(".")[0]: _read_intent(path) for path in [*built_in, *map(Path, paths)]}
+    if not intents[SEARCH].needs_sources:
+        raise ConfigError(f"the intent {SEARCH} must have needs_sources: true, because questions have it by default")
+    return Intents(intents)
+
+
+def _space_phrases(phrases: Sequence[str]) -> list[str]:
+    return [f" {' '.join(terms(phrase, ''))} " for phrase in phrases]
 
 
 def _read_intent(path: Traversable) -> Intent:

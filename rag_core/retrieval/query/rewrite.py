@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 from rag_core.errors import ConfigError, GenerationError
 from rag_core.models.chat import ChatMessage, Completer
 from rag_core.models.fence import fence_text, fresh_nonce
+from rag_core.retrieval.query.continuation import answers_clarification, choose_option
 from rag_core.retrieval.query.intent import Intents
 from rag_core.retrieval.query.rules import RuleUnderstander
 from rag_core.stage import attempt, skip_stage
@@ -43,14 +44,15 @@ class LlmUnderstander:
     async def understand(self, query: Query, history: Sequence[Message]) -> Understanding:
         if not history:
             return await self.rules.understand(query, history)
-        reply = await attempt("rewrite", self._request(query.text, history), otherwise=None, timeout=self.timeout)
+        question = choose_option(query.text, history[-1].text) if answers_clarification(history) else query.text
+        reply = await attempt("rewrite", self._request(question, history), otherwise=None, timeout=self.timeout)
         if reply is None:
             return await self.rules.understand(query, history)
         for part in ("coreference", "classify"):
             skip_stage(part, "the model's reply has it")
         weights = self.rules.weights
-        variants = [Variant(name="question", text=query.text, weight=weights.question)]
-        if reply.standalone != query.text and weights.rewrite:
+        variants = [Variant(name="question", text=question, weight=weights.question)]
+        if reply.standalone != question and weights.rewrite:
             variants.append(Variant(name="rewrite", text=reply.standalone, weight=weights.rewrite))
         return Understanding(
             standalone=reply.standalone,

@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from rag_core.retrieval.query.continuation import continue_question
 from rag_core.retrieval.query.coreference import find_referents, list_answers
 from rag_core.retrieval.query.follow_up import recognize_follow_up
 from rag_core.retrieval.query.intent import Intents, load_intents
@@ -13,10 +14,11 @@ from rag_core.types import Message, Query, Understanding, Variant, VariantName
 MAX_VARIANT_CHARS = 1_000
 """The longest text of a variant from the history, in characters."""
 
-CLARIFICATION = "clarification"
-"""The intent of a message that was answered by asking back."""
+MAX_READ_CHARS = 2_000
+"""The beginning of an earlier message that is read. Clients send histories of any length, and names take a time that
+grows with the square of their number."""
 
-_MARKER = re.compile(r"\s*\[\d+\]")
+_MARKER = re.compile(r"\s*\[\^?\d+\]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,11 @@ class RuleUnderstander:
         """Finds only the intent if there is no history."""
         async with stage("classify"):
             intent = self.intents.classify(query.text)
-        history = [message for message in history if self.intents.get(message.intent).needs_sources]
+        history = [
+            replace(message, text=message.text[:MAX_READ_CHARS])
+            for message in history
+            if self.intents.get(message.intent).needs_sources
+        ]
         if not history or not self.intents.get(intent).needs_sources:
             return Understanding(standalone=query.text, intent=intent, method="rules" if history else "none")
         question = continue_question(query.text, history)
@@ -79,13 +85,6 @@ class RuleUnderstander:
         for variant in list_variants(question, history, self.weights, carried):
             if is_fused or variant.name == "question" or (variant.name == "carried" and is_second):
                 yield variant
-
-
-def continue_question(question: str, history: Sequence[Message]) -> str:
-    """The question; if it answers a clarification, the question that was to be clarified, together with it."""
-    if len(history) < 2 or history[-1].intent != CLARIFICATION:
-        return question
-    return f"{history[-2].standalone or history[-2].text} ({question})"
 
 
 def list_variants(

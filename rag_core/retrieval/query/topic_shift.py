@@ -11,7 +11,9 @@ import numpy as np
 from rag_core.errors import ModelError, translate_foreign_errors
 from rag_core.protocols import QueryEmbedder, Rarities, Understander
 from rag_core.retrieval.query.adaptive import leave_subject, search_subject
+from rag_core.retrieval.query.continuation import answers_clarification
 from rag_core.retrieval.query.follow_up import recognize_follow_up
+from rag_core.retrieval.query.rules import MAX_READ_CHARS
 from rag_core.stage import attempt, record_figures
 from rag_core.text.analysis import STEMMERS, terms
 from rag_core.types import Matrix, Message, Query, Understanding
@@ -150,7 +152,7 @@ class ShiftAwareUnderstander:
     history_weight: float = 0.5
 
     async def understand(self, query: Query, history: Sequence[Message]) -> Understanding:
-        if not history or history[-1].intent == "clarification":
+        if not history or answers_clarification(history):
             return await self.understander.understand(query, history)
         drift = await attempt(SHIFT_STAGE, self._measure(query, history), otherwise=Drift())
         understanding = await self.understander.understand(query, history)
@@ -175,15 +177,19 @@ def cosine_with_mean(vector: Matrix, others: Matrix) -> float:
 
 
 def list_exchanges(history: Sequence[Message]) -> list[Exchange]:
-    """The questions of a history with their answers, oldest first; messages that have no subject are left out."""
+    """The questions of a history with their answers, oldest first; messages that have no subject are left out.
+
+    So are messages without text, which only clients send, and what is longer than MAX_READ_CHARS.
+    """
     exchanges: list[Exchange] = []
     for message in history:
-        if message.intent == "conversational":
+        text = message.text[:MAX_READ_CHARS]
+        if message.intent in ("conversational", "finalization") or not text.strip():
             continue
         if message.role == "user":
-            exchanges.append(Exchange(message.text))
+            exchanges.append(Exchange(text))
         elif exchanges:
-            exchanges[-1] = replace(exchanges[-1], answer=message.text)
+            exchanges[-1] = replace(exchanges[-1], answer=text)
     return exchanges
 
 

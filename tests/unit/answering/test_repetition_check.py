@@ -1,7 +1,7 @@
 """What the pipeline does if an answer repeats an earlier one, and if a question is ambiguous."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from clock import run_on_clock
@@ -13,10 +13,10 @@ from rag_core.answering.repetition import RepetitionCheck
 from rag_core.conversation.clarification import SpreadClarifier
 from rag_core.conversation.in_memory import InMemoryConversations
 from rag_core.errors import GenerationError
-from rag_core.events import Event, TextDelta, fold
+from rag_core.events import Event, Listener, TextDelta, Usage, fold
 from rag_core.protocols import Conversations
 from rag_core.retrieval.query.rules import RuleUnderstander
-from rag_core.types import Clarification, Message, Query, Reply, Style, Understanding
+from rag_core.types import Answer, Clarification, Message, Prompt, Query, Reply, Style, Understanding
 
 KEYS = "Signing keys are replaced every 45 days. The harbour master Ada Hale keeps a copy."
 HITS = [passage(1, KEYS, title="Keys").hit]
@@ -119,6 +119,25 @@ def test_a_model_that_fails_to_write_another_answer_is_reported_and_the_same_one
     assert (second.answer.finish, second.degraded) == ("repeated", ("generate",))
 
 
+@pytest.mark.parametrize("other", [SECOND, FIRST])
+def test_the_tokens_of_an_answer_that_is_written_again_are_emitted(other: str) -> None:
+    texts, events = iter((FIRST, other)), list[Event]()
+
+    async def write(prompt: Prompt, emit: Listener) -> Answer:
+        text = next(texts)
+        await emit(TextDelta(text))
+        await emit(Usage(100, len(text)))
+        return Answer(text=text)
+
+    async def record(event: Event) -> None:
+        events.append(event)
+
+    history = (Message(role="user", text="How often?"), Message(role="assistant", text=FIRST))
+    prompt = Prompt(query=Query(text="And who?"), passages=())
+    run_on_clock(REGENERATING.answer(prompt.query.text, prompt, history, write, record))
+    assert [event for event in events if isinstance(event, Usage)] == [Usage(100, len(FIRST)), Usage(100, len(other))]
+
+
 def test_a_question_that_is_asked_again_is_not_answered_in_another_way() -> None:
     generator = ScriptedGenerator(answers=[[FIRST], [FIRST]])
     answerer = replace(pipeline(generator), repetition=REGENERATING)
@@ -140,6 +159,7 @@ def test_a_short_answer_and_an_abstention_repeat_nothing() -> None:
     generator = ScriptedGenerator(answers=[["No [1]."], ["No [1]."], [], []])
     replies = talk(pipeline(generator), "Is it far?", "Is it new?", "Is it old?", "Is it odd?")
     assert [reply.answer.finish for reply in replies] == ["stop", "stop", "abstained", "abstained"]
+    assert [figures(reply)["repeated"] for reply in replies[1:]] == [False, False, False]
 
 
 def test_without_an_earlier_answer_nothing_is_checked() -> None:
@@ -180,6 +200,28 @@ def test_an_ambiguous_question_is_asked_back_once_and_remembered_with_its_intent
     assert [message.intent for message in messages] == ["search", "clarification", "search", "search"]
 
 
+def test_the_history_of_a_client_continues_the_question_that_was_asked_back() -> None:
+    asked = Message(role="assistant", text="Which one?\n\n1. Oslo office\n2. Bergen office")
+    history = (Message(role="user", text=QUESTION), asked)
+    generator = ScriptedGenerator(answers=[["It opens at 9:00 [1]."]])
+    answerer = replace(
+        pipeline(generator, retriever=ScriptedRetriever(hits=[*OFFICES, FAR])),
+        clarifier=CLARIFIER,
+    )
+    reply = run_on_clock(answerer.answer(Query(text="2", history=history)))
+    assert (reply.standalone, reply.clarification) == (f"{QUESTION} (Bergen office)", None)
+
+
+@dataclass
+class Fixed:
+    """An Understander that understands every question alike."""
+
+    understanding: Understanding
+
+    async def understand(self, query: Query, history: Sequence[Message]) -> Understanding:  # noqa: ARG002
+        return self.understanding
+
+
 class Unsure:
     """An Understander that never knows what is meant."""
 
@@ -195,6 +237,15 @@ def test_a_clarification_of_the_understander_is_asked_as_it_is() -> None:
     assert second.answer.text == "In which year?\n\n1. 2023\n2. 2024"
     assert second.clarification == Clarification(question="In which year?", options=("2023", "2024"))
     assert third.clarification is None
+
+
+def test_a_question_back_that_is_only_a_link_is_replaced() -> None:
+    linked = Clarification(question="![x](http://evil/)", options=("2023",))
+    understanding = Understanding(standalone="When?", clarification=linked, method="llm")
+    generator = ScriptedGenerator(answers=[[FIRST]])
+    answerer = replace(pipeline(generator, understander=Fixed(understanding)), clarifier=CLARIFIER)
+    _, second = talk(answerer, "How often are keys replaced?", "When?")
+    assert second.answer.text == "Which one?\n\n1. 2023"
 
 
 def test_options_are_filtered_like_an_answer() -> None:

@@ -6,10 +6,11 @@ from fakes.answering import passage
 
 from rag_core.conversation.clarification import (
     SpreadClarifier,
-    choose_option,
     format_clarification,
+    mark_clarification,
     was_asked_back,
 )
+from rag_core.retrieval.query.continuation import choose_option
 from rag_core.types import Clarification, Hit, Message, Query
 
 WHICH = "Which one do you mean?"
@@ -111,6 +112,13 @@ def test_the_last_answer_asked_back_by_its_intent_or_by_its_text() -> None:
     assert was_asked_back([question, replace(asked, intent="")], WHICH)
     assert not was_asked_back([question, asked, question, Message(role="assistant", text="At 8:00. [1]")], WHICH)
     assert not was_asked_back([], WHICH)
+
+
+def test_an_answer_that_asks_back_is_marked_in_the_history_of_a_client() -> None:
+    question, asked = Message(role="user", text=QUESTION), Message(role="assistant", text=f"{WHICH}\n\n1. Oslo office")
+    assert [message.intent for message in mark_clarification([question, asked], WHICH)] == ["", "clarification"]
+    assert mark_clarification([question, asked, question], WHICH) == (question, asked, question)
+    assert mark_clarification([], WHICH) == ()
 
 
 def test_an_option_is_chosen_by_its_number() -> None:

@@ -59,6 +59,8 @@ def test_a_repetition_is_caught_by_saying_so_or_by_other_sentences() -> None:
     assert is_met(expecting("repeated", other), [first])
     assert is_repetition(measured(WHO, RIGHT, 2), [first])
     assert not is_repetition(measured(WHO, partly, 2), [first])
+    noted = replace(RIGHT, answer=f"{RIGHT.answer}\n\nAn earlier answer said this, too.", finish="repeated")
+    assert is_repetition(measured(WHO, noted, 2), [first])
 
 
 def test_quoted_passages_count_without_their_quotation_marks_and_introduction() -> None:

@@ -1,12 +1,14 @@
 """The rule that recognizes follow-up questions, what they refer to, and what is searched for them."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
+from rag_core.retrieval.query.continuation import continue_question
 from rag_core.retrieval.query.coreference import find_referents, rank_names, rank_titles
 from rag_core.retrieval.query.follow_up import FollowUp, guess_language, recognize_follow_up
-from rag_core.retrieval.query.rules import RuleUnderstander, continue_question
+from rag_core.retrieval.query.rules import MAX_READ_CHARS, RuleUnderstander
 from rag_core.types import Message, Query, Understanding
 
 KEYS = [
@@ -110,6 +112,12 @@ def test_a_follow_up_is_searched_with_what_it_refers_to_and_with_earlier_message
     ]
 
 
+@pytest.mark.parametrize("marker", ["[1]", "[^12]"])
+def test_an_earlier_answer_is_searched_without_its_markers(marker: str) -> None:
+    history = [KEYS[0], replace(KEYS[1], text=f"They are rotated {marker} every 90 days.{marker}")]
+    assert understand("And who may do that?", history).variants[3].text == "They are rotated every 90 days."
+
+
 def test_a_question_that_stands_alone_is_searched_alone() -> None:
     understanding = understand(LONG, LATER)
     assert (understanding.standalone, understanding.resolved) == (LONG, {})
@@ -131,6 +139,9 @@ def test_a_language_without_lists_is_searched_with_all_variants() -> None:
 def test_the_answer_to_a_clarification_continues_the_question_that_it_clarifies() -> None:
     asked = [Message(role="user", text="When was it?"), Message(role="assistant", text="?", intent="clarification")]
     assert continue_question("the storm", [*KEYS, *asked]) == "When was it? (the storm)"
+    listed = replace(asked[1], text="Which one?\n\n1. the flood\n2. the storm")
+    assert continue_question("2", [*KEYS, asked[0], listed]) == "When was it? (the storm)"
+    assert continue_question("2", [listed]) == "the storm"
     understanding = understand(LONG, [*KEYS, *asked])
     assert understanding.standalone == f"When was it? ({LONG})"
     assert [variant.name for variant in understanding.variants] == [
@@ -140,3 +151,8 @@ def test_the_answer_to_a_clarification_continues_the_question_that_it_clarifies(
         "answer",
         "first",
     ]
+
+
+def test_only_the_beginning_of_an_earlier_message_is_read() -> None:
+    history = [KEYS[0], replace(KEYS[1], text="They are kept. " + "x " * MAX_READ_CHARS + "Ada Hale", titles=())]
+    assert understand("And where is she?", history).standalone == "And where is she?"

@@ -63,7 +63,29 @@ def test_a_file_adds_an_intent(tmp_path: Path) -> None:
     assert intents.get("complaint").reply("this is bad") == "Sorry."
 
 
-@pytest.mark.parametrize("text", ["reply: x", "description: x\npatterns: {en: ['(']}", "description: ["])
+@pytest.mark.parametrize(("message", "language"), [("ok, danke", "de"), ("d'accord", "fr"), ("ok", "en")])
+def test_the_longest_phrase_decides_the_language_of_the_reply(message: str, language: str) -> None:
+    intent = INTENTS.get("conversational")
+    assert intent.reply(message) == intent.replies[language]
+
+
+def test_without_a_reply_in_english_the_first_one_is_given(tmp_path: Path) -> None:
+    path = tmp_path / "complaint.yaml"
+    path.write_text("description: A complaint.\nneeds_sources: false\nreplies: {de: Schade.}")
+    assert load_intents((str(path),)).get("complaint").reply("this is bad") == "Schade."
+
+
+def test_a_search_without_sources_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "search.yaml"
+    path.write_text("description: x\nneeds_sources: false\nreplies: {en: No.}")
+    with pytest.raises(ConfigError, match="the intent search must have needs_sources: true"):
+        load_intents((str(path),))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["description: x\nneeds_sources: false", "reply: x", "description: x\npatterns: {en: ['(']}", "description: ["],
+)
 def test_a_file_that_is_no_intent_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(text)

@@ -128,6 +128,14 @@ def test_without_a_valid_reply_in_time_the_rules_decide(client: ScriptedComplete
     assert error in stages[0].error
 
 
+def test_a_number_that_chooses_an_option_is_sent_and_searched_as_the_option() -> None:
+    client = reply()
+    asked = Message(role="assistant", text="Which keys?\n\n1. Signing keys\n2. Door keys", intent="clarification")
+    understanding, _ = understand(client, Query(text="2"), [HISTORY[0], asked])
+    assert understanding.variants[0].text == "Door keys"
+    assert ">\nDoor keys\n</question-" in client.prompts[0][1]["content"]
+
+
 def test_a_question_without_history_is_not_sent() -> None:
     client = reply()
     understanding, _ = understand(client, history=())

@@ -142,10 +142,11 @@ def test_a_long_answer_is_encoded_in_part() -> None:
     assert exchange.texts == ["keys", "a" * MAX_ANSWER_CHARS]
 
 
-def test_messages_without_a_subject_are_not_compared() -> None:
-    greeting = [replace(message, intent="conversational") for message in HISTORY]
-    assert list_exchanges(greeting) == []
-    assert run(TopicShiftDetector(ByAngle({}), ByTerm()).measure(Query(text="lamps"), greeting)) == Drift()
+@pytest.mark.parametrize("changes", [{"intent": "conversational"}, {"intent": "finalization"}, {"text": " "}])
+def test_messages_without_a_subject_are_not_compared(changes: dict[str, str]) -> None:
+    messages = [replace(message, **changes) for message in HISTORY]  # type: ignore[arg-type]
+    assert list_exchanges(messages) == []
+    assert run(TopicShiftDetector(ByAngle({}), ByTerm()).measure(Query(text="lamps"), messages)) == Drift()
 
 
 def test_the_window_detector_compares_with_the_mean_of_the_questions() -> None:
@@ -243,6 +244,22 @@ def test_parts_of_a_pipeline_share_one_cache() -> None:
     remote = RemoteModels()
     assert build_question_embedder(embedding, remote) is build_question_embedder(embedding, remote)
     assert build_question_embedder(embedding, RemoteModels()) is not build_question_embedder(embedding, remote)
+
+
+def test_a_text_that_another_call_removes_from_the_cache_keeps_its_vector() -> None:
+    class Slow(ByAngle):
+        async def embed(self, texts: Sequence[str]) -> Matrix:
+            await asyncio.sleep(0)
+            return await super().embed(texts)
+
+    async def embed() -> Matrix:
+        cached = CachedEmbedder(Slow(angles), size=2)
+        await cached.embed(["a"])
+        _, vectors = await asyncio.gather(cached.embed(["c", "d"]), cached.embed(["a", "b"]))
+        return vectors
+
+    angles = {letter: 10.0 * index for index, letter in enumerate("abcd")}
+    assert np.array_equal(run(embed()), run(ByAngle(angles).embed(["a", "b"])))
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=4), max_size=8), st.integers(1, 3))

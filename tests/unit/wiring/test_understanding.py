@@ -12,7 +12,7 @@ from rag_core.retrieval.query.rules import RuleUnderstander, VariantWeights
 from rag_core.settings import load_settings
 from rag_core.types import Query
 from rag_core.wiring.models import RemoteModels
-from rag_core.wiring.understanding import build_understander
+from rag_core.wiring.understanding import build_interpreter
 
 LLM = "conversation.understanding={type: llm, model: llama, base_url: http://localhost:1, prompt: %s}"
 
@@ -22,26 +22,28 @@ def configured(*overrides: str) -> Settings:
 
 
 def test_the_weights_of_the_settings_are_those_of_the_rules() -> None:
-    assert build_understander(configured(), RemoteModels()) == RuleUnderstander()
-    changed = build_understander(configured("conversation.weights.first=0"), RemoteModels())
+    assert build_interpreter(configured(), RemoteModels()) == RuleUnderstander()
+    changed = build_interpreter(configured("conversation.weights.first=0"), RemoteModels())
     assert changed == RuleUnderstander(VariantWeights(first=0))
 
 
 def test_a_language_model_has_its_instructions_and_500_ms(tmp_path: Path) -> None:
     path = tmp_path / "prompt.yaml"
     path.write_text("system: Rewrite.")
-    understander = build_understander(configured(LLM % path), RemoteModels())
+    understander = build_interpreter(configured(LLM % path), RemoteModels())
     assert isinstance(understander, LlmUnderstander)
     assert (understander.system, understander.timeout) == ("Rewrite.", 0.5)
 
 
 def test_instructions_that_do_not_exist_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"missing\.yaml"):
-        build_understander(configured(LLM % "missing.yaml"), RemoteModels())
+        build_interpreter(configured(LLM % "missing.yaml"), RemoteModels())
 
 
 def test_an_intent_of_the_settings_is_found(tmp_path: Path) -> None:
     path = tmp_path / "complaint.yaml"
-    path.write_text("description: A complaint.\nneeds_sources: false\nphrases: {en: [this is bad]}")
-    understander = build_understander(configured(f"conversation.intents=[{path}]"), RemoteModels())
+    path.write_text(
+        "description: A complaint.\nneeds_sources: false\nphrases: {en: [this is bad]}\nreplies: {en: Sorry.}"
+    )
+    understander = build_interpreter(configured(f"conversation.intents=[{path}]"), RemoteModels())
     assert asyncio.run(understander.understand(Query(text="This is bad!"), ())).intent == "complaint"
