@@ -34,7 +34,8 @@ class FollowUp:
     """Why a question continues its conversation.
 
     `references` are its words for what was mentioned, in their order. `is_personal` is true if one is for a person.
-    `is_bare` is true if it has at most one content word. `is_known` is false if its language has no lists, so that nothing can be concluded from its words.
+    `is_bare` is true if it has at most one content word. `is_known` is false if its language has no lists, so that
+    nothing can be concluded from its words.
     """
 
     references: tuple[str, ...] = ()
