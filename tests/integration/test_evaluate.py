@@ -452,7 +452,7 @@ def test_a_malformed_dataset_is_a_usage_error(rag: Any, dataset: Path) -> None:
 
 
 def test_questions_that_cannot_be_asked_fail_the_evaluation(rag: Any, dataset: Path, monkeypatch: Any) -> None:
-    def fails(*_: object) -> None:
+    def fails(*_: object, **_options: object) -> None:
         raise RagError("no model")
 
     monkeypatch.setattr("rag_core.knowledge_base.KnowledgeBase.explain", fails)

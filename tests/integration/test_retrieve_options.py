@@ -13,6 +13,7 @@ from trees import hashing_settings, ingest, write
 
 from rag_core.protocols import Leg, Ranking
 from rag_core.retrieval.hybrid import Hybrid
+from rag_core.retrieval.variants import FusedVariants
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Query
 from serve.services import Services, open_shared_resources
@@ -136,9 +137,8 @@ def test_a_cursor_of_another_question_is_refused(graph: Services) -> None:
 
 
 def test_a_long_message_is_answered_from_a_search_with_its_beginning(graph: Services) -> None:
-    assert isinstance(graph.retriever, Hybrid)
     leg = Heeding()
-    graph.retriever.legs["dense"] = leg  # type: ignore[index]
+    find_hybrid(graph).legs["dense"] = leg  # type: ignore[index]
     body = {"model": "default", "messages": [{"role": "user", "content": "signing keys " * 2_000}]}
 
     async def work(client: httpx2.AsyncClient) -> httpx2.Response:
@@ -178,8 +178,16 @@ class Slow:
 
 
 def slow(graph: Services, **legs: Leg) -> Services:
-    assert isinstance(graph.retriever, Hybrid)
-    return replace(graph, retriever=replace(graph.retriever, legs={**graph.retriever.legs, **legs}))
+    hybrid = find_hybrid(graph)
+    return replace(graph, retriever=replace(hybrid, legs={**hybrid.legs, **legs}))
+
+
+def find_hybrid(graph: Services) -> Hybrid:
+    """The retriever that searches one text."""
+    retriever = graph.retriever
+    hybrid = retriever.retriever if isinstance(retriever, FusedVariants) else retriever
+    assert isinstance(hybrid, Hybrid)
+    return hybrid
 
 
 def late_with_some(graph: Services, **options: object) -> httpx2.Response:
@@ -221,8 +229,7 @@ def test_out_of_time_with_nothing_there_is_nothing_to_come(graph: Services) -> N
 
 def test_a_late_leg_alone_is_left_out_and_the_rest_is_an_answer(graph: Services) -> None:
     impatient = slow(graph, dense=Slow())
-    assert isinstance(impatient.retriever, Hybrid)
-    hurried = replace(impatient, retriever=replace(impatient.retriever, timeouts={"dense": 0.05}))
+    hurried = replace(impatient, retriever=replace(find_hybrid(impatient), timeouts={"dense": 0.05}))
     (response,) = retrieve(hurried, {})
     assert response.status_code == 200
     assert response.json()["partial"] is True

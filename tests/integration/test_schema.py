@@ -106,7 +106,7 @@ def test_a_session_state_of_version_1_goes_on_in_version_2(store: Postgres, monk
     assert turns == [
         (1, "Who keeps the keys?", "Ada does [1].", ["Ada", "Bob"], "search", 0.8, {}),
         (2, "And the locks?", None, [], "", None, {"shown": True}),
-        (3, "And the gates?", "AND THE GATES?", [], "search", None, {}),
+        (3, "And the gates?", "AND THE GATES?", ["GATES"], "search", None, {}),
     ]
     assert participants == [("assistant",), ("user",)]
 
