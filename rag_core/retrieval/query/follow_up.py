@@ -67,8 +67,10 @@ def recognize_follow_up(question: str, history: Sequence[Message]) -> FollowUp:
 
 
 def is_question(message: str) -> bool:
-    """True if the message has a question mark or, in any language with lists, a question word."""
-    questions = frozenset[str]().union(*(listed.questions for listed in _load_words().values()))
+    """True if the message has a question mark or a question word; in an unknown language, one of any language."""
+    by_language = _load_words()
+    lists = by_language.get(guess_language([message]))
+    questions = frozenset[str]().union(*(listed.questions for listed in ([lists] if lists else by_language.values())))
     return "?" in message or "？" in message or not questions.isdisjoint(terms(message, ""))  # noqa: RUF001
 
 

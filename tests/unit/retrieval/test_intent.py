@@ -15,6 +15,7 @@ INTENTS = load_intents()
     [
         ("Thanks!", "conversational"),
         ("hello there", "conversational"),
+        ("Thank you, that was very helpful", "conversational"),
         ("Vielen Dank, das ist alles.", "finalization"),
         ("Merci beaucoup, au revoir", "finalization"),
         ("¡Muchas gracias!", "conversational"),
