@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
+from starlette.convertors import StringConvertor, register_url_convertor
 
 from rag_core.answering.split import hash_conversation
 from rag_core.storage.conversation_list import ConversationList
@@ -25,6 +26,15 @@ AFTER_ALL = "infinity 00000000-0000-0000-0000-000000000000"
 ABOVE_ALL_MESSAGES = str(2**31 - 1)
 REPLY_SECONDS = 1.0
 """The longest time that an erasure waits for answers to be stored."""
+
+
+class IdConvertor(StringConvertor):
+    """An id of a conversation in a path: it can have slashes, but `/messages` at the end is another resource."""
+
+    regex = r"(?!.*/messages$).+"
+
+
+register_url_convertor("conversation", IdConvertor())
 
 
 @router.get("/v1/conversations", responses=success_response(Conversations))
@@ -52,7 +62,7 @@ def messages(
     return json_response(Messages(data=[Message.describe(row, now) for row in rows], **paging))
 
 
-@router.delete("/v1/conversations/{id:path}", status_code=204)
+@router.delete("/v1/conversations/{id:conversation}", status_code=204)
 def erase(id: ConversationId, caller: CurrentCaller, services: CurrentServices) -> None:
     """Erases a conversation with everything derived from it: its answers, their feedback, their part in experiments.
 

@@ -66,12 +66,12 @@ def test_each_turn_is_asked_in_its_session_and_answers_are_also_asked_for_alone(
     assert any(len(row["reply"]["searched"]) > 1 for row in later)
 
     gate = tmp_path / "gate.yaml"
-    gate.write_text("measures: {follow_up_document: {floor: 0.9}, right_document: {floor: 0.1}}")
+    gate.write_text("measures: {facts: {floor: 1.0}, right_document: {floor: 0.1}}")
     compared = rag("compare", out, out, "--json").json
     assert {row["measure"] for row in compared["measures"]} == {"right_document", "facts", "follow_up_document"}
     gated = rag("gate", out, "--base", out, "--gate", gate, "--json")
     floors = {check["measure"]: check["outcome"] for check in gated.json["checks"] if check["kind"] == "floor"}
-    assert floors == {"follow_up_document": "fail", "right_document": "pass"}
+    assert floors == {"facts": "fail", "right_document": "pass"}
 
     shown = rag("evaluate", handbook, "--limit", 1)
     assert "follow-ups, with history over without: " in shown.out

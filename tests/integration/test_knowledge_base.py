@@ -115,7 +115,7 @@ def test_a_question_on_another_subject_is_a_shift_and_a_reference_to_it_is_none(
     assert (changed.understanding.is_shift, followed.understanding.is_shift) == (True, False)
     (report,) = (report for report in changed.stages if report.stage == "topic_shift")
     assert report.figures == {"drift": changed.understanding.drift, "is_shift": True}
-    assert [variant.weight for variant in changed.understanding.variants] == [1.0, 0.25, 0.25]
+    assert [variant.weight for variant in changed.understanding.variants] == [1.0, 0.5]
 
 
 def test_a_second_ingest_has_nothing_to_do(knowledge: KnowledgeBase, docs: Path) -> None:
