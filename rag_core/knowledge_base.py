@@ -186,7 +186,8 @@ class KnowledgeBase:
         """
         query, skipped = self._query(question, collection, filters), self._settings.skipped.questions
         query = replace(query, history=tuple(history), variants=tuple(variants))
-        return self._portal.call(_retrieve_with_stages, self._conversation_retriever, query, k, skipped)
+        retriever = self._conversation_retriever if query.history or query.variants else self._retriever
+        return self._portal.call(_retrieve_with_stages, retriever, query, k, skipped)
 
     def rewrite(self, question: str, history: Sequence[Message], collection: str = DEFAULT_COLLECTION) -> str:
         """The question in words that need no history; the question itself if it could not be interpreted."""

@@ -10,7 +10,7 @@ READING_ROUTES = frozenset(
     {
         "/v1/answer",
         "/v1/chat/completions",
-        "/v1/conversations/{id:path}",
+        "/v1/conversations/{id:conversation}",
         "/v1/feedback",
         "/v1/retrieve",
         "/v1/vector_stores/{collection}/search",
