@@ -12,12 +12,12 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
-from psycopg_pool import AsyncConnectionPool, PoolTimeout
+from psycopg_pool import PoolTimeout
 from pydantic import TypeAdapter
 
 from rag_core.errors import StoreError
-from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, redact_dsn
-from rag_core.storage.snapshot import check_open
+from rag_core.storage.pools import build_pool
+from rag_core.storage.postgres import ASSUME_ROLE, SET_TENANT, Postgres, redact_dsn
 from rag_core.types import UNSTORABLE, Citation, Message, Query, Turn, conversation_id
 
 # Both parts use the primary key. A turn that is answered again does not see its own messages.
@@ -66,9 +66,6 @@ select %(tenant)s, %(conversation)s, %(participant)s where %(participant)s <> ''
 CONNECTIONS = 4
 """Connections of a process. A statement takes about a millisecond."""
 
-CONNECTION_WAIT, RECONNECTION = 10.0, 8.0
-"""Seconds that a statement waits for a connection, and that the pool tries to replace a lost one."""
-
 LIMIT_STATEMENTS = " -c statement_timeout=10s"
 
 _SOURCES = TypeAdapter(tuple[Citation, ...])
@@ -82,17 +79,7 @@ class StoredConversations:
 
     def __init__(self, postgres: Postgres, protect: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self._protect, self._shown = protect, redact_dsn(postgres.dsn)
-        self._pool = AsyncConnectionPool(
-            postgres.dsn,
-            kwargs={"options": OPTIONS + LIMIT_STATEMENTS, "autocommit": True},
-            configure=_assume_role,
-            check=check_open,
-            min_size=0,
-            max_size=CONNECTIONS,
-            timeout=CONNECTION_WAIT,
-            reconnect_timeout=RECONNECTION,
-            open=False,
-        )
+        self._pool = build_pool(postgres, LIMIT_STATEMENTS, _assume_role, min_size=0, max_size=CONNECTIONS)
 
     async def close(self) -> None:
         await self._pool.close()

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 import psycopg
 from pgvector.psycopg import register_vector_async
 from psycopg import AsyncConnection
-from psycopg_pool import AsyncConnectionPool
 
 from rag_core.errors import StoreError
 from rag_core.stage import pause_timeout
 from rag_core.storage.missing_collection import COLLECTION_NAMES, missing_collection_error
-from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, SET_TENANT, Postgres, redact_dsn
+from rag_core.storage.pools import build_pool
+from rag_core.storage.postgres import ASSUME_ROLE, SET_TENANT, Postgres, redact_dsn
 from rag_core.types import Query
 
 T = TypeVar("T")
@@ -51,11 +51,6 @@ SERVER_GRACE = 0.1
 
 CONNECTIONS = min(8, 2 * (os.cpu_count() or 1))
 """Connections of a process, each serving one retrieval. More than the CPUs can serve only delay one another."""
-
-CONNECTION_WAIT, RECONNECTION = 10.0, 8.0
-"""Seconds that a read waits for a connection, and that the pool tries to replace a lost one. The pool's attempts get
-ever less frequent, so they end, and the next read starts them again. A read waits longer than that, so a client that
-retries after a timeout finds no attempts still running."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,17 +116,7 @@ class Snapshots:
 
     def __init__(self, postgres: Postgres, protect: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self._protect = protect
-        self._pool = AsyncConnectionPool(
-            postgres.dsn,
-            kwargs={"options": OPTIONS + READING, "autocommit": True},
-            configure=configure_connection,
-            check=check_open,
-            min_size=1,
-            max_size=CONNECTIONS,
-            timeout=CONNECTION_WAIT,
-            reconnect_timeout=RECONNECTION,
-            open=False,
-        )
+        self._pool = build_pool(postgres, READING, configure_connection, min_size=1, max_size=CONNECTIONS)
         self._shown = redact_dsn(postgres.dsn)
 
     async def close(self) -> None:
@@ -233,12 +218,6 @@ async def _limit_statements(shared: Reading, connection: AsyncConnection, second
 async def configure_connection(connection: AsyncConnection) -> None:
     await connection.execute(ASSUME_ROLE, {"role": "rag_app"})
     await register_vector_async(connection)
-
-
-async def check_open(connection: AsyncConnection) -> None:
-    """Raises OperationalError if the server closed the connection, as a restart does. Costs no round trip."""
-    for _ in range(2):  # the first reads the server's last message, the second its end of file
-        connection.pgconn.consume_input()
 
 
 async def _read_scope(connection: AsyncConnection, query: Query) -> dict[str, Any]:

@@ -12,7 +12,7 @@ _FROM_HISTORY: frozenset[VariantName] = frozenset(("carried", "previous", "answe
 
 
 def stability(turns_since_shift: int) -> float:
-    """From 0, at a change of the subject, to 1 after five turns."""
+    """A number that rises from 0, at a change of the subject, to 1 after five turns."""
     return min(1.0, turns_since_shift / SETTLED_TURNS)
 
 
