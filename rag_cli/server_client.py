@@ -2,6 +2,7 @@
 
 import json
 import mimetypes
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,8 @@ EVENTS_TIMEOUT = 60.0
 RECONNECT_SECONDS = 0.5
 """Seconds between connections to the events of a job."""
 MAX_PAGE_ROWS = 200
+API_KEY_VARIABLE = "RAG_API_KEY"
+"""The environment variable with the API key or the access token for `--server`."""
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 
 _FILE_POINTER = re.compile(r"#/files/(\d+)")
@@ -206,11 +209,17 @@ def _open_client(server: str) -> Iterator[httpx2.Client]:
     if not server.startswith(("http://", "https://")):
         raise UsageError(f"--server must be a URL such as http://127.0.0.1:8000, got {server!r}")
     try:
-        with httpx2.Client(base_url=server, timeout=TIMEOUT) as client:
+        with httpx2.Client(base_url=server, timeout=TIMEOUT, headers=_credentials()) as client:
             yield client
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         hint = "; `rag serve` starts one" if isinstance(error, httpx2.ConnectError) else ""
         raise UnavailableError(f"cannot reach the server at {server}: {error}{hint}") from error
+
+
+def _credentials() -> Mapping[str, str]:
+    """The key is not an option: other users of the machine can read command lines."""
+    key = os.environ.get(API_KEY_VARIABLE, "")
+    return {"Authorization": f"Bearer {key}"} if key else {}
 
 
 def _response_json(response: httpx2.Response) -> dict[str, Any]:
@@ -239,5 +248,5 @@ def _check_response(response: httpx2.Response) -> None:
     except (ValueError, KeyError, TypeError):
         detail = f"the server responded with status {response.status_code}"
     kinds: Mapping[int, type[RagError]] = {404: NotFoundError, 413: TooLargeError}
-    kinds = {**dict.fromkeys((400, 403, 421, 422), UsageError), **kinds}
+    kinds = {**dict.fromkeys((400, 401, 403, 421, 422), UsageError), **kinds}
     raise kinds.get(response.status_code, UnavailableError)(detail)

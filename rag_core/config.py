@@ -120,6 +120,16 @@ class ApiSettings(Section):
     )
 
 
+class AuthSettings(Section):
+    """The identification of the gateway's callers."""
+
+    mode: Literal["none", "keys"] = Field(
+        "none",
+        description="`none` trusts every caller, and listens on loopback only; `keys` requires an API key of "
+        "`rag keys create`.",
+    )
+
+
 class TelemetrySettings(Section):
     """The logs and metrics of servers and jobs. OpenTelemetry's own variables, OTEL_*, configure traces."""
 
@@ -1082,7 +1092,7 @@ CONFIG_VERSION = 1
 _NOT_IN_VERSION: Mapping[str, Any] = {
     **dict.fromkeys(
         (
-            *("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "experiment"),
+            *("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "auth", "experiment"),
             *("skipped", "document_profiles"),
         ),
         True,
@@ -1120,6 +1130,7 @@ class Settings(Section):
     )
     store: StoreSettings = Field(StoreSettings(), description="Postgres database.")
     api: ApiSettings = Field(ApiSettings(), description="HTTP API.")
+    auth: AuthSettings = Field(AuthSettings(), description="Identification of the gateway's callers.")
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
     retention: RetentionSettings = Field(RetentionSettings(), description="Deletion of what users left.")
     serving: ServingSettings = Field(ServingSettings(), description="Limits of the HTTP server.")

@@ -14,6 +14,8 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── LimitError                     a queued job exceeds its number of documents or its time
 │   ├── IdempotencyError               an idempotency key was used before, for another request
 │   ├── ReadOnlyError                  a read-only gateway changes nothing
+│   ├── AuthenticationError            a request has no valid key or token
+│   ├── ScopeError                     a caller lacks the scope that a request needs
 │   └── NotFoundError                  there is no such collection, document or job
 ├── UnavailableError          exit 3   something that the command depends on is unavailable
 │   ├── StoreError                     Postgres cannot be reached or started
@@ -106,6 +108,21 @@ class IdempotencyError(UsageError):
 
 class ReadOnlyError(UsageError):
     """A request would change something, but `api.read_only` is set."""
+
+
+class AuthenticationError(UsageError):
+    """A request has no credentials, or invalid ones. The message does not contain them."""
+
+
+class ScopeError(UsageError):
+    """The caller lacks `scope`."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(scope)
+        self.scope = scope
+
+    def __str__(self) -> str:
+        return f"this request needs the scope {self.scope}, which the credentials do not have"
 
 
 class NotFoundError(UsageError):

@@ -14,7 +14,7 @@ from rag_core.settings import list_shipped_profiles, load_settings, read_detecti
 from rag_core.wiring.models import list_rerankers, shared_roles
 from serve.file_watch import hash_file
 
-SHARED_SECTIONS = ("tenant", "store")
+SHARED_SECTIONS = ("tenant", "store", "auth")
 """The settings that all profiles of a gateway have in common, because they share its connections."""
 
 

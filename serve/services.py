@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from threading import Lock
+from typing import assert_never
 
 from anyio import to_thread
 
@@ -15,12 +16,15 @@ from rag_core.protocols import Answerer, Conversations, Retriever, Understander
 from rag_core.retrieval.variants import with_variants
 from rag_core.storage.conversations import StoredConversations
 from rag_core.storage.corpus import CorpusReader
+from rag_core.storage.keys import KeyFinder
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
 from rag_core.wiring.budget import stage_limits
 from rag_core.wiring.models import RemoteModels, called_models, share_models, shared_roles
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
+from serve.authentication.caller import Authenticator, OpenAuthenticator
+from serve.authentication.keys import KeyAuthenticator
 from serve.readiness import Dependency, model_dependency, store_dependency
 from serve.replies import ReplyLog
 from serve.telemetry import record_breaker_state
@@ -54,6 +58,7 @@ class Services:
     limits: Mapping[str, float]
     dependencies: Mapping[str, Dependency]
     replies: ReplyLog
+    authenticator: Authenticator
     remote_models: RemoteModels = field(default_factory=RemoteModels)
 
     async def close(self) -> None:
@@ -61,6 +66,7 @@ class Services:
         await self.remote_models.aclose()
         await self.corpus.close()
         await self.conversation_store.close()
+        await self.authenticator.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,7 @@ class SharedResources:
     postgres: Postgres
     corpus: CorpusReader
     conversation_store: StoredConversations
+    authenticator: Authenticator
     remote_models: RemoteModels
     dependencies: Mapping[str, Dependency]
     loading: Lock = field(default_factory=Lock, repr=False)
@@ -127,6 +134,7 @@ class SharedResources:
             remote_models=remote_models,
             dependencies=self.dependencies,
             replies=self.replies,
+            authenticator=self.authenticator,
         )
 
     def _select_models(self, settings: Settings) -> RemoteModels:
@@ -162,6 +170,7 @@ def open_shared_resources(
         postgres=postgres,
         corpus=CorpusReader(postgres, protect=store.protect),
         conversation_store=StoredConversations(postgres, protect=store.protect),
+        authenticator=_build_authenticator(settings, postgres, store),
         remote_models=replace(remote, protect=lambda role: models[role].protect if role in models else nullcontext),
         dependencies={
             "store": store_dependency(postgres, store),
@@ -169,6 +178,16 @@ def open_shared_resources(
             **(dependencies or {}),
         },
     )
+
+
+def _build_authenticator(settings: Settings, postgres: Postgres, store: Breaker) -> Authenticator:
+    match settings.auth.mode:
+        case "none":
+            return OpenAuthenticator(settings.tenant)
+        case "keys":
+            return KeyAuthenticator(KeyFinder(postgres, protect=store.protect))
+        case mode:
+            assert_never(mode)
 
 
 def build_role_breaker(role: str, profile: str = "") -> Breaker:

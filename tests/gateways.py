@@ -8,8 +8,9 @@ import httpx2
 
 from rag_core.config import Settings
 from rag_core.detection import Detection
+from serve.authentication.caller import Caller
 from serve.gateway import build_fastapi
-from serve.http.caller import Caller, identify_caller
+from serve.http.caller import identify_caller
 from serve.profiles import NO_DETECTION, NO_PROFILES, ServedProfiles
 from serve.services import Services, open_shared_resources
 

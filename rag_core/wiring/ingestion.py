@@ -165,7 +165,7 @@ def settings_from_job(job: Mapping[str, Any], settings: Settings) -> Settings:
 
 def _restore_settings(job: UUID, recorded: Mapping[str, Any], tenant: str, settings: Settings) -> Settings:
     current = settings.model_dump(mode="json")
-    merged = {**current, **recorded, **{name: current[name] for name in ("api", "store", "telemetry")}}
+    merged = {**current, **recorded, **{name: current[name] for name in ("api", "auth", "store", "telemetry")}}
     access = {name: current["ingestion"][name] for name in ACCESS_SETTINGS}
     try:
         return Settings.model_validate({**merged, "tenant": tenant, "ingestion": {**merged["ingestion"], **access}})

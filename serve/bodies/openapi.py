@@ -27,7 +27,7 @@ def problem_responses(*statuses: int) -> Responses:
     return {status: {"description": TITLES[status], "content": content} for status in statuses}
 
 
-COMMON_PROBLEMS = problem_responses(400, 403, 404, 406, 408, 413, 421, 422, 500, 503)
+COMMON_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 413, 421, 422, 500, 503)
 """The problems of every route, including those that the middleware raises."""
 BODY_PROBLEMS = problem_responses(415)
 MODEL_PROBLEMS = problem_responses(502, 504)

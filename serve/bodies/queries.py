@@ -5,8 +5,8 @@ from math import inf
 from rag_core.storage.filters import parse_filter
 from rag_core.telemetry.operation import record_question
 from rag_core.types import Query
+from serve.authentication.caller import Caller
 from serve.bodies.requests import SearchScope
-from serve.http.caller import Caller
 
 
 def build_query(scope: SearchScope, text: str, caller: Caller, session_id: str = "", answer_id: str = "") -> Query:

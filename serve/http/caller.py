@@ -1,24 +1,30 @@
-"""The caller of a request. All `/v1` routes depend on `identify_caller`, where authentication would be added."""
+"""The dependency that identifies the caller of a request. Every `/v1` route names the scopes that its callers need."""
 
-from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import Request
+from fastapi import Depends, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
+from rag_core.errors import ScopeError
 from rag_core.telemetry.operation import record_tenant
-from rag_core.types import DEFAULT_TENANT
+from serve.authentication.caller import Caller
+
+BEARER = HTTPBearer(
+    scheme_name="bearer",
+    description="An API key (`rag keys create`), or an access token of the configured OpenID provider.",
+    auto_error=False,
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """A caller can read the documents that have no access list, and those that one of its `groups` can read."""
-
-    tenant: str = DEFAULT_TENANT
-    user: str = ""
-    groups: tuple[str, ...] = ()
-
-
-async def identify_caller(request: Request) -> Caller:
-    """A caller of the tenant in the settings. It is not authenticated, so the gateway listens on loopback only."""
-    caller = Caller(tenant=request.app.state.profiles.own_settings.tenant)
+async def identify_caller(
+    request: Request,
+    required: SecurityScopes,
+    credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)],
+) -> Caller:
+    """The caller of the request. Raises AuthenticationError, and ScopeError if it lacks a required scope."""
+    authenticator = request.app.state.profiles.own.services.authenticator
+    caller: Caller = await authenticator.authenticate(credentials.credentials if credentials else "")
     record_tenant(caller.tenant)
+    if missing := [scope for scope in required.scopes if scope not in caller.scopes]:
+        raise ScopeError(missing[0])
     return caller

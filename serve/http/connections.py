@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
-from serve.http.caller import Caller
+from serve.authentication.caller import Caller
 from serve.services import Services
 
 

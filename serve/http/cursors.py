@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rag_core.errors import UsageError
 from rag_core.wire.shape import json_bytes
-from serve.http.caller import Caller
+from serve.authentication.caller import Caller
 from serve.services import Services
 
 MAX_ROWS = 200

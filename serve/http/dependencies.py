@@ -2,13 +2,21 @@
 
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Security
 
-from serve.http.caller import Caller, identify_caller
+from serve.authentication.caller import Caller
+from serve.http.caller import identify_caller
 from serve.profiles import ServedProfiles
 from serve.services import Services
 
-CurrentCaller = Annotated[Caller, Depends(identify_caller)]
+# One alias per scope, named for what its callers do.
+Reader = Annotated[Caller, Security(identify_caller, scopes=["retrieve:read"])]
+Chatter = Annotated[Caller, Security(identify_caller, scopes=["chat:write"])]
+Ingester = Annotated[Caller, Security(identify_caller, scopes=["ingest:write"])]
+JobReader = Annotated[Caller, Security(identify_caller, scopes=["jobs:read"])]
+DocumentDeleter = Annotated[Caller, Security(identify_caller, scopes=["documents:delete"])]
+MemoryDeleter = Annotated[Caller, Security(identify_caller, scopes=["memory:delete"])]
+Evaluator = Annotated[Caller, Security(identify_caller, scopes=["evaluate:write"])]
 
 
 async def current_profiles(request: Request) -> ServedProfiles:

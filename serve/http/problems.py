@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from rag_core.errors import (
+    AuthenticationError,
     BusyError,
     ClusterError,
     ConfigError,
@@ -21,6 +22,7 @@ from rag_core.errors import (
     NotFoundError,
     RagError,
     ReadOnlyError,
+    ScopeError,
     StageTimeoutError,
     StoreError,
     TooLargeError,
@@ -40,6 +42,8 @@ RETRY_AFTER = 1
 """The `Retry-After` header of retryable problems, in seconds."""
 
 STATUSES: Sequence[tuple[type[RagError], int]] = (
+    (AuthenticationError, 401),
+    (ScopeError, 403),
     (NotFoundError, 404),
     (BusyError, 409),
     (ConfigError, 500),
@@ -64,6 +68,7 @@ RECOVERY: Mapping[int, Sequence[str]] = {
 }
 TITLES = {
     400: "Bad Request",
+    401: "Unauthorized",
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
@@ -151,8 +156,20 @@ async def _handle_error(request: Request, error: Exception) -> Response:
 
 
 def error_response(error: Exception, instance: str, correlation_id: str) -> Response:
-    headers = error.headers if isinstance(error, HTTPException) else None
-    return problem_response(describe_problem(error, instance, correlation_id), headers)
+    return problem_response(describe_problem(error, instance, correlation_id), _error_headers(error))
+
+
+def _error_headers(error: Exception) -> Mapping[str, str]:
+    """The challenges are those of RFC 6750."""
+    match error:
+        case AuthenticationError():
+            return {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+        case ScopeError():
+            return {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{error.scope}"'}
+        case HTTPException():
+            return error.headers or {}
+        case _:
+            return {}
 
 
 def problem_response(problem: Problem, headers: Mapping[str, str] | None = None) -> Response:

@@ -25,7 +25,7 @@ from rag_core.wire.shape import json_text
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Answer
-from serve.http.dependencies import CurrentCaller, CurrentProfiles
+from serve.http.dependencies import Chatter, CurrentProfiles
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
 from serve.http.problems import describe_problem
 from serve.http.request_headers import IdempotencyKey
@@ -38,7 +38,7 @@ router = APIRouter()
 
 @router.post("/v1/answer", responses=success_response(Answered, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
 async def answer(
-    body: Answer, caller: CurrentCaller, profiles: CurrentProfiles, request: Request, key: IdempotencyKey
+    body: Answer, caller: Chatter, profiles: CurrentProfiles, request: Request, key: IdempotencyKey
 ) -> Response:
     """Answers a question, with citations. With `stream`, sends the events of the answer instead.
 

@@ -18,14 +18,14 @@ from rag_core.protocols import Answerer
 from rag_core.types import Message, Query
 from rag_core.wire.openai import Completion, Model, Models
 from rag_core.wire.shape import json_text
+from serve.authentication.caller import Caller
 from serve.bodies.chat import Chat
 from serve.bodies.chat_events import Envelope, can_retract, closing_chunks, describe_completion, event_chunks
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import SearchScope
-from serve.http.caller import Caller
 from serve.http.connections import open_catalog
-from serve.http.dependencies import CurrentCaller, CurrentProfiles
+from serve.http.dependencies import Chatter, CurrentProfiles, Reader
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
 from serve.http.problems import describe_problem
 from serve.http.responses import json_response, server_timing
@@ -41,7 +41,7 @@ MAX_LISTED_COLLECTIONS = 1000
 
 
 @router.post("/v1/chat/completions", responses=success_response(Completion, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
-async def complete(body: Chat, caller: CurrentCaller, profiles: CurrentProfiles, request: Request) -> Response:
+async def complete(body: Chat, caller: Chatter, profiles: CurrentProfiles, request: Request) -> Response:
     """Answers the user's last message.
 
     The history is the earlier messages or, with `rag.conversation_id`, the stored conversation.
@@ -61,7 +61,7 @@ async def complete(body: Chat, caller: CurrentCaller, profiles: CurrentProfiles,
 
 
 @router.get("/v1/models", responses=success_response(Models))
-def models(caller: CurrentCaller, profiles: CurrentProfiles) -> Response:
+def models(caller: Reader, profiles: CurrentProfiles) -> Response:
     """Lists each collection by its name, and by its name with each served profile."""
     with open_catalog(profiles.own.services, caller) as catalog:
         names = [row["name"] for row in catalog.readable_collections(caller.groups, "", MAX_LISTED_COLLECTIONS)]

@@ -11,11 +11,11 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from rag_core.answering.split import hash_conversation
 from rag_core.storage.conversation_list import ConversationList
 from rag_core.wire.conversations import Conversation, Conversations, Message, Messages
+from serve.authentication.caller import Caller
 from serve.bodies.fields import ConversationId
 from serve.bodies.openapi import success_response
-from serve.http.caller import Caller
 from serve.http.cursors import PageParameters, build_listing
-from serve.http.dependencies import CurrentCaller, CurrentServices
+from serve.http.dependencies import Chatter, CurrentServices, MemoryDeleter
 from serve.http.responses import json_response
 from serve.services import Services
 
@@ -38,9 +38,7 @@ register_url_convertor("conversation", IdConvertor())
 
 
 @router.get("/v1/conversations", responses=success_response(Conversations))
-def conversations(
-    page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices
-) -> Response:
+def conversations(page: Annotated[PageParameters, Query()], caller: Chatter, services: CurrentServices) -> Response:
     """Lists conversations, the one with the latest message first."""
     listing = build_listing(services, caller, "key", "conversations")
     before = listing.decode_cursor(page.cursor, AFTER_ALL)
@@ -51,7 +49,7 @@ def conversations(
 
 @router.get("/v1/conversations/{id:path}/messages", responses=success_response(Messages))
 def messages(
-    id: ConversationId, page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices
+    id: ConversationId, page: Annotated[PageParameters, Query()], caller: Chatter, services: CurrentServices
 ) -> Response:
     """Returns the messages of a conversation, newest first."""
     listing = build_listing(services, caller, "n", "messages", id)
@@ -63,7 +61,7 @@ def messages(
 
 
 @router.delete("/v1/conversations/{id:conversation}", status_code=204)
-def erase(id: ConversationId, caller: CurrentCaller, services: CurrentServices) -> None:
+def erase(id: ConversationId, caller: MemoryDeleter, services: CurrentServices) -> None:
     """Erases a conversation with everything derived from it: its answers, their feedback, their part in experiments.
 
     A turn that is being answered meanwhile begins a new conversation under the same id.

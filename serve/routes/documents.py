@@ -19,7 +19,7 @@ from serve.bodies.fields import Text
 from serve.bodies.openapi import CONFLICT_PROBLEMS, Responses, success_response
 from serve.http.connections import open_catalog
 from serve.http.cursors import NIL_ID, PageParameters, build_listing
-from serve.http.dependencies import CurrentCaller, CurrentServices
+from serve.http.dependencies import CurrentServices, DocumentDeleter, Reader
 from serve.http.responses import json_response
 from serve.public_errors import hide_places
 
@@ -39,7 +39,7 @@ class DocumentFilter(PageParameters):
 
 
 @router.get("/v1/documents", responses=success_response(Documents))
-def documents(page: Annotated[DocumentFilter, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
+def documents(page: Annotated[DocumentFilter, Query()], caller: Reader, services: CurrentServices) -> Response:
     """Lists documents in the order of their ids."""
     listing = build_listing(services, caller, "id", "documents", page.collection, page.status)
     after = UUID(listing.decode_cursor(page.cursor, NIL_ID))
@@ -50,7 +50,7 @@ def documents(page: Annotated[DocumentFilter, Query()], caller: CurrentCaller, s
 
 
 @router.get("/v1/documents/{id}", responses=success_response(ShownDocument))
-def document(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Response:
+def document(id: UUID, caller: Reader, services: CurrentServices) -> Response:
     with open_catalog(services, caller) as catalog:
         row = catalog.readable_document(id, caller.groups)
     return json_response(
@@ -59,7 +59,7 @@ def document(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Resp
 
 
 @router.get("/v1/documents/{id}/content", response_class=PlainTextResponse, responses=TEXT_RESPONSE)
-def content(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Response:
+def content(id: UUID, caller: Reader, services: CurrentServices) -> Response:
     """Returns the stored text, which the offsets of chunks and citations refer to."""
     with open_catalog(services, caller) as catalog:
         document = catalog.readable_document(id, caller.groups)
@@ -68,9 +68,7 @@ def content(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Respo
 
 
 @router.get("/v1/documents/{id}/chunks", responses=success_response(Chunks))
-def chunks(
-    id: UUID, page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices
-) -> Response:
+def chunks(id: UUID, page: Annotated[PageParameters, Query()], caller: Reader, services: CurrentServices) -> Response:
     """Lists the chunks of a document in text order."""
     listing = build_listing(services, caller, "ordinal", "chunks", str(id))
     after = int(listing.decode_cursor(page.cursor, "-1"))
@@ -82,7 +80,7 @@ def chunks(
 
 
 @router.delete("/v1/documents/{id}", status_code=204, responses=CONFLICT_PROBLEMS)
-def delete(id: UUID, caller: CurrentCaller, services: CurrentServices) -> None:
+def delete(id: UUID, caller: DocumentDeleter, services: CurrentServices) -> None:
     """Deletes a document and everything derived from it. The next sync adds it again if its source still has it.
 
     Responds with 409 if another job works on the source and does not end within 2 seconds.

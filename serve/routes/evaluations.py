@@ -9,7 +9,7 @@ from jobs.stored_runs import StoredRun, find_stored_run, list_stored_runs
 from rag_core.wire.evaluations import EvaluationReport, EvaluationRun, EvaluationRuns
 from serve.bodies.openapi import success_response
 from serve.http.cursors import PageParameters, build_listing
-from serve.http.dependencies import CurrentCaller, CurrentServices
+from serve.http.dependencies import CurrentServices, Evaluator
 from serve.http.responses import json_response, prefers_html
 
 router = APIRouter()
@@ -29,7 +29,7 @@ RESPONSES[200]["content"] = {"text/html": {"schema": {"type": "string"}}}
 
 
 @router.get("/v1/evaluations", responses=success_response(EvaluationRuns))
-def evaluations(page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
+def evaluations(page: Annotated[PageParameters, Query()], caller: Evaluator, services: CurrentServices) -> Response:
     """Lists the runs, newest first: those that were promoted, and those that `rag evaluate --out` wrote there."""
     listing = build_listing(services, caller, "key", "evaluations")
     before = listing.decode_cursor(page.cursor, ABOVE_ALL_KEYS)
@@ -39,7 +39,7 @@ def evaluations(page: Annotated[PageParameters, Query()], caller: CurrentCaller,
 
 
 @router.get("/v1/evaluations/{id:path}", responses=RESPONSES)
-def evaluation(id: str, caller: CurrentCaller, accept: Annotated[str, Header()] = "*/*") -> Response:
+def evaluation(id: str, caller: Evaluator, accept: Annotated[str, Header()] = "*/*") -> Response:
     """Returns a run with its report.
 
     A client that accepts HTML but not JSON gets the report as a page, if the run has one.

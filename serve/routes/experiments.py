@@ -14,7 +14,7 @@ from rag_core.wire.experiments import Assignment, Experiments, ListedExperiment,
 from serve.bodies.fields import MAX_CONVERSATION_ID_CHARS
 from serve.bodies.openapi import success_response
 from serve.http.cursors import PageParameters, build_listing
-from serve.http.dependencies import CurrentCaller, CurrentServices
+from serve.http.dependencies import CurrentServices, Evaluator
 from serve.http.responses import json_response
 from serve.services import Services
 
@@ -43,7 +43,7 @@ class ReportParameters(BaseModel):
 
 
 @router.get("/v1/experiments", responses=success_response(Experiments))
-def experiments(page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
+def experiments(page: Annotated[PageParameters, Query()], caller: Evaluator, services: CurrentServices) -> Response:
     """Lists experiments by name, with the number of conversations of each variant."""
     listing = build_listing(services, caller, "name", "experiments")
     after = listing.decode_cursor(page.cursor, "")
@@ -56,7 +56,7 @@ def experiments(page: Annotated[PageParameters, Query()], caller: CurrentCaller,
 
 @router.get("/v1/experiments/{name}", responses=success_response(ShownExperiment))
 def experiment(
-    name: str, parameters: Annotated[ReportParameters, Query()], caller: CurrentCaller, services: CurrentServices
+    name: str, parameters: Annotated[ReportParameters, Query()], caller: Evaluator, services: CurrentServices
 ) -> Response:
     """Returns an experiment with its report: is the split right, is the treatment better, is a guardrail broken?
 
@@ -74,7 +74,7 @@ def experiment(
 
 
 @router.get("/v1/experiments/{name}/assignment", responses=success_response(Assignment))
-def assignment(name: str, unit: Annotated[Unit, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
+def assignment(name: str, unit: Annotated[Unit, Query()], caller: Evaluator, services: CurrentServices) -> Response:
     """Returns the variant that a conversation gets. It is always the same one while the share stays the same."""
     with services.postgres.connect() as connection:
         share = _find_experiment(services, Exposures(connection, caller.tenant), name).share

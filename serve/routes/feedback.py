@@ -6,7 +6,7 @@ from rag_core.storage.replies import Replies
 from rag_core.wire.feedback import FeedbackId
 from serve.bodies.feedback import FeedbackBody
 from serve.bodies.openapi import BODY_PROBLEMS, success_response
-from serve.http.dependencies import CurrentCaller, CurrentServices
+from serve.http.dependencies import Chatter, CurrentServices
 from serve.http.request_headers import IdempotencyKey
 from serve.http.responses import json_response
 
@@ -17,9 +17,7 @@ REPLY_SECONDS = 1.0
 
 
 @router.post("/v1/feedback", status_code=201, responses=success_response(FeedbackId, BODY_PROBLEMS, status=201))
-def give_feedback(
-    body: FeedbackBody, caller: CurrentCaller, services: CurrentServices, key: IdempotencyKey
-) -> Response:
+def give_feedback(body: FeedbackBody, caller: Chatter, services: CurrentServices, key: IdempotencyKey) -> Response:
     """Stores feedback on an answer. An answer can have any number; the latest rating and stars count.
 
     The gateway knows an answer for `retention.replies` days, unless `telemetry.replies` is false. A request that is

@@ -20,6 +20,7 @@ from rag_core.storage.queue import IngestRequest, Queue
 from rag_core.telemetry.traces import trace_headers
 from rag_core.wire.jobs import Ingested
 from rag_core.wiring.ingestion import UNRECORDED_SETTINGS, location_rules
+from serve.authentication.caller import Caller
 from serve.bodies.fields import MEGABYTE
 from serve.bodies.ingest import MAX_DOCUMENTS, IngestBody, UploadBody
 from serve.bodies.ingest_requests import (
@@ -30,8 +31,7 @@ from serve.bodies.ingest_requests import (
 )
 from serve.bodies.openapi import BODY_PROBLEMS, Responses
 from serve.bodies.uploads import open_upload_form
-from serve.http.caller import Caller
-from serve.http.dependencies import CurrentCaller, CurrentProfiles
+from serve.http.dependencies import CurrentProfiles, Ingester
 from serve.http.problems import RejectedDocumentsError, describe_problem
 from serve.http.request_headers import IdempotencyKey, WaitSeconds
 from serve.http.responses import json_response
@@ -90,7 +90,7 @@ RESPONSES: Responses = {
 
 @router.post("/v1/ingest", status_code=202, responses=RESPONSES, openapi_extra=REQUEST_BODY)
 async def ingest(
-    request: Request, caller: CurrentCaller, profiles: CurrentProfiles, key: IdempotencyKey, wait: WaitSeconds
+    request: Request, caller: Ingester, profiles: CurrentProfiles, key: IdempotencyKey, wait: WaitSeconds
 ) -> Response:
     """Queues an ingest job. Sending the same `id` again replaces the document.
 

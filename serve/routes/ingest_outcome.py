@@ -24,8 +24,8 @@ from rag_core.errors import (
 from rag_core.storage.queue import EnqueuedJob
 from rag_core.wire.jobs import Ingested, Links, Row
 from rag_core.wire.problems import Problem
+from serve.authentication.caller import Caller
 from serve.bodies.ingest_requests import AcceptedDocument, ParsedIngest
-from serve.http.caller import Caller
 from serve.http.connections import open_ledger
 from serve.public_errors import hide_places
 from serve.routes.jobs import OPEN_STATUSES, count_documents, job_links

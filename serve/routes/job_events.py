@@ -20,10 +20,10 @@ from rag_core.storage.ledger import Ledger, job_notifications
 from rag_core.storage.postgres import Postgres
 from rag_core.wire.jobs import JobEvent
 from rag_core.wire.shape import json_text
+from serve.authentication.caller import Caller
 from serve.bodies.openapi import EVENTS, Responses
-from serve.http.caller import Caller
 from serve.http.connections import open_ledger
-from serve.http.dependencies import CurrentCaller, CurrentServices
+from serve.http.dependencies import CurrentServices, JobReader
 from serve.http.event_stream import KEEP_ALIVE_SECONDS, EventStream
 from serve.public_errors import hide_places
 from serve.routes.jobs import KILLED_STATUS, OPEN_STATUSES, with_killed_status
@@ -70,7 +70,7 @@ async def limit_watchers() -> AsyncIterator[None]:
     dependencies=[Depends(limit_watchers)],
 )
 async def events(
-    id: UUID, caller: CurrentCaller, services: CurrentServices, request: Request, last_event_id: LastEventId = None
+    id: UUID, caller: JobReader, services: CurrentServices, request: Request, last_event_id: LastEventId = None
 ) -> Response:
     """Streams the events after `Last-Event-ID` until the job ends, for at most ten minutes.
 

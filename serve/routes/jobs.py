@@ -14,11 +14,11 @@ from rag_core.storage.queue import Queue, build_retry_request
 from rag_core.telemetry.traces import trace_headers
 from rag_core.wire.jobs import FailedDocument, Ingested, Job, Jobs, Links, ListedJob, StageWork
 from rag_core.wiring.ingestion import settings_from_job
+from serve.authentication.caller import Caller
 from serve.bodies.openapi import success_response
-from serve.http.caller import Caller
 from serve.http.connections import open_ledger
 from serve.http.cursors import NIL_ID, PageParameters, build_listing
-from serve.http.dependencies import CurrentCaller, CurrentServices
+from serve.http.dependencies import CurrentServices, Ingester, JobReader
 from serve.http.responses import json_response
 from serve.public_errors import hide_places
 from serve.services import Services
@@ -33,7 +33,7 @@ KILLED_STATUS = {"status": "failed", "reason": "interrupted"}
 
 
 @router.get("/v1/jobs", responses=success_response(Jobs))
-def jobs(page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices) -> Response:
+def jobs(page: Annotated[PageParameters, Query()], caller: JobReader, services: CurrentServices) -> Response:
     """Lists jobs, newest first."""
     listing = build_listing(services, caller, "run", "jobs")
     before = int(listing.decode_cursor(page.cursor, ABOVE_ALL_RUNS))
@@ -47,15 +47,13 @@ def jobs(page: Annotated[PageParameters, Query()], caller: CurrentCaller, servic
 
 
 @router.get("/v1/jobs/{id}", responses=success_response(Job))
-def job(
-    id: UUID, page: Annotated[PageParameters, Query()], caller: CurrentCaller, services: CurrentServices
-) -> Response:
+def job(id: UUID, page: Annotated[PageParameters, Query()], caller: JobReader, services: CurrentServices) -> Response:
     """Returns a job with a page of its failed documents, without those that the caller may not read."""
     return json_response(_describe_job(id, page, caller, services))
 
 
 @router.post("/v1/jobs/{id}/cancel", responses=success_response(Job))
-def cancel(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Response:
+def cancel(id: UUID, caller: Ingester, services: CurrentServices) -> Response:
     """Cancels a job, and returns it. Documents that it has published stay. A job that has ended does not change.
 
     A killed job, which is shown as `failed`, becomes `cancelled`.
@@ -67,7 +65,7 @@ def cancel(id: UUID, caller: CurrentCaller, services: CurrentServices) -> Respon
 
 
 @router.post("/v1/jobs/{id}/retry", status_code=202, responses=success_response(Ingested, status=202))
-def retry(id: UUID, caller: CurrentCaller, services: CurrentServices, request: Request) -> Response:
+def retry(id: UUID, caller: Ingester, services: CurrentServices, request: Request) -> Response:
     """Queues a new job for the documents that failed temporarily, or for everything if the job did not complete.
 
     If the job's process was killed, the job is first ended as failed. Responds with 422 if the job has not ended, and

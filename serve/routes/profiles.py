@@ -4,7 +4,7 @@ from fastapi import APIRouter, Response
 
 from rag_core.wire.documents import Profiles, ServedProfile
 from serve.bodies.openapi import success_response
-from serve.http.dependencies import CurrentCaller, CurrentProfiles
+from serve.http.dependencies import CurrentProfiles, Reader
 from serve.http.responses import json_response
 from serve.public_errors import public_message
 
@@ -13,7 +13,7 @@ router = APIRouter()
 
 @router.get("/v1/profiles", responses=success_response(Profiles))
 def profiles(
-    _caller: CurrentCaller,  # identified as on all `/v1` routes; not used yet
+    _caller: Reader,  # identified as on all `/v1` routes; not used yet
     profiles: CurrentProfiles,
 ) -> Response:
     """Lists all profiles; `serving` ones answer requests, `loaded` ones without first loading their models.

@@ -19,7 +19,7 @@ from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Retrieve
 from serve.http.cursors import Listing, build_listing
-from serve.http.dependencies import CurrentCaller, CurrentProfiles
+from serve.http.dependencies import CurrentProfiles, Reader
 from serve.http.problems import describe_problem, problem_response
 from serve.http.responses import json_response, public_stages, server_timing
 from serve.readiness import explain_timeout
@@ -34,7 +34,7 @@ RRF_K = 60
 
 
 @router.post("/v1/retrieve", responses=success_response(Retrieval, BODY_PROBLEMS, MODEL_PROBLEMS))
-async def retrieve(body: Retrieve, caller: CurrentCaller, profiles: CurrentProfiles, request: Request) -> Response:
+async def retrieve(body: Retrieve, caller: Reader, profiles: CurrentProfiles, request: Request) -> Response:
     """Returns hits, best first.
 
     Pages divide one ranking, whose length is `candidates` or the profile's depth. If the collection changes between two

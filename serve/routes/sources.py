@@ -16,7 +16,7 @@ from rag_core.errors import UsageError
 from rag_core.wire.documents import Quoted
 from serve.bodies.openapi import success_response
 from serve.http.connections import open_catalog
-from serve.http.dependencies import CurrentCaller, CurrentServices
+from serve.http.dependencies import CurrentServices, Reader
 from serve.http.responses import json_response, prefers_html
 
 router = APIRouter()
@@ -62,7 +62,7 @@ class Span(BaseModel):
 def source(
     chunk_id: UUID,
     span: Annotated[Span, Query()],
-    caller: CurrentCaller,
+    caller: Reader,
     services: CurrentServices,
     accept: Annotated[str, Header()] = "*/*",
 ) -> Response:

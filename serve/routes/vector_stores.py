@@ -14,7 +14,7 @@ from serve.bodies.fields import Text
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import SearchScope
-from serve.http.dependencies import CurrentCaller, CurrentProfiles
+from serve.http.dependencies import CurrentProfiles, Reader
 from serve.http.responses import json_response, server_timing
 from serve.routes.retrieval import run_search
 from serve.variants import SearchOptions
@@ -25,7 +25,7 @@ router = APIRouter()
 @router.post(
     "/v1/vector_stores/{collection}/search", responses=success_response(SearchPage, BODY_PROBLEMS, MODEL_PROBLEMS)
 )
-async def search(collection: Text, body: Search, caller: CurrentCaller, profiles: CurrentProfiles) -> Response:
+async def search(collection: Text, body: Search, caller: Reader, profiles: CurrentProfiles) -> Response:
     """Returns hits, best first."""
     query = build_query(SearchScope(collection=collection, filters=body.filters), body.query, caller)
     variant = profiles.own.search_variant(SearchOptions())

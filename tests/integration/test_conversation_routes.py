@@ -21,7 +21,7 @@ from rag_core.storage.maintenance import remove_old_conversations
 from rag_core.storage.memory_sessions import MemorySessions
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT, Query
-from serve.http.caller import Caller
+from serve.authentication.caller import Caller
 from serve.services import Services
 
 pytestmark = pytest.mark.postgres

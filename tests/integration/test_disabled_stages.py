@@ -12,7 +12,7 @@ from trees import hashing_settings, write
 from rag_core.config import Settings
 from rag_core.knowledge_base import KnowledgeBase
 from rag_core.storage.postgres import Postgres
-from serve.http.caller import Caller
+from serve.authentication.caller import Caller
 
 pytestmark = pytest.mark.postgres
 

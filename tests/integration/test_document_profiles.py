@@ -15,8 +15,8 @@ from workers import run_worker
 
 from rag_core.knowledge_base import open_knowledge_base
 from rag_core.storage.postgres import Postgres
+from serve.authentication.caller import Caller
 from serve.gateway_settings import SettingsSource, load_gateway_settings
-from serve.http.caller import Caller
 
 pytestmark = pytest.mark.postgres
 

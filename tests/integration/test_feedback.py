@@ -28,7 +28,7 @@ from rag_core.storage.maintenance import remove_old_replies
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.replies import RatedReply, Replies
 from rag_core.types import DEFAULT_TENANT
-from serve.http.caller import Caller
+from serve.authentication.caller import Caller
 from serve.replies import ReplyLog
 from serve.services import Services
 

@@ -25,7 +25,7 @@ from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import WriteTarget
 from rag_core.types import Draft
 from rag_core.wiring.models import RemoteModels
-from serve.http.caller import Caller
+from serve.authentication.caller import Caller, OpenAuthenticator
 from serve.readiness import store_dependency
 from serve.routes.job_events import JobNotifier, JobUpdate, JobWatch
 from serve.routes.sources import CONTEXT_CHARS
@@ -51,6 +51,7 @@ def graph(store: Postgres) -> Services:
         postgres=store,
         corpus=CorpusReader(store),
         conversation_store=StoredConversations(store),
+        authenticator=OpenAuthenticator(TENANT),
         remote_models=RemoteModels(),
         dependencies={"store": store_dependency(store, Breaker("the store"))},
     )

@@ -21,7 +21,7 @@ from rag_core.config import Settings
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from rag_core.wire.jobs import Ingested
-from serve.http.caller import Caller
+from serve.authentication.caller import Caller
 from serve.profiles import NO_PROFILES
 from serve.services import Services
 

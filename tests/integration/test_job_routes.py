@@ -23,7 +23,7 @@ from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, Lease, Leases, PushedDocument, Queue
 from rag_core.wiring.ingestion import build_inline_runner, build_lease_sync, build_sync
-from serve.http.caller import Caller
+from serve.authentication.caller import Caller
 from serve.routes.job_events import JobNotifier, JobWatch
 from serve.services import Services
 

@@ -27,6 +27,7 @@ from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.exposures import Exposure, Exposures
 from rag_core.storage.fsck import find_violations
+from rag_core.storage.keys import Keys
 from rag_core.storage.parts import split_draft
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
@@ -67,6 +68,7 @@ def fill(store: Postgres) -> None:
         pushed = PushedDocument(id="a", body=b"pushed")
         asked = IngestRequest(collection="pushes", profile="default", settings={}, documents=(pushed,))
         Queue(connection, TENANT).enqueue(asked)
+        Keys(connection, TENANT).create({"admin"})
         replies = Replies(connection, TENANT)
         replies.add([stored_reply("ans_1")], timeout=60)
         replies.add_feedback(Feedback(answer_id="ans_1", rating=1))
@@ -85,7 +87,9 @@ def test_every_table_with_a_tenant_is_under_forced_row_level_security(store: Pos
     with superuser(store) as connection:
         secured = connection.execute(TABLES_OF_TENANTS).fetchall()
     assert {table for table, _, _ in secured} >= {"collections", "documents", "chunks", "vectors", "jobs", "job_events"}
-    assert [row for row in secured if row[1:] != (True, ["of_tenant", "of_worker"])] == []
+    expected = {table: ["of_tenant", "of_worker"] for table, _, _ in secured}
+    expected["api_keys"] = ["of_presented_key", *expected["api_keys"]]
+    assert {table: policies for table, is_forced, policies in secured if is_forced} == expected
 
 
 def test_the_store_is_used_in_a_role_that_security_holds_for(store: Postgres) -> None:

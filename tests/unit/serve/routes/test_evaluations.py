@@ -11,7 +11,7 @@ from fakes.serving import scripted_graph
 from run_folders import write_run_folder
 
 from jobs.promotion import promote_run
-from serve.http.caller import Caller
+from serve.authentication.caller import Caller
 
 PAGE = "<!doctype html><title>harbour</title>"
 

@@ -1,0 +1,64 @@
+"""Callers of a gateway that requires API keys."""
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from rag_core.scopes import ROLES, SCOPES
+from rag_core.storage.keys import KeyFinder, KeyParts, Keys
+from rag_core.storage.postgres import Postgres
+from serve.authentication.keys import KeyAuthenticator
+from serve.gateway import build_fastapi
+from serve.profiles import ServedProfiles
+from tests.fakes.serving import scripted_graph
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def gateway(postgres: Postgres) -> Iterator[TestClient]:
+    graph = scripted_graph(postgres=postgres, authenticator=KeyAuthenticator(KeyFinder(postgres)))
+    with TestClient(build_fastapi(ServedProfiles(graph)), base_url="http://localhost") as client:
+        yield client
+
+
+def create_key(postgres: Postgres, tenant: str, role: str) -> KeyParts:
+    with postgres.connect() as connection:
+        return Keys(connection, tenant).create(ROLES[role])
+
+
+def test_a_request_without_a_key_is_refused_with_a_challenge(gateway: TestClient) -> None:
+    response = gateway.get("/v1/collections")
+    assert response.status_code == 401
+    assert response.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize("token", ["garbage", "rk_", "rk_12345678_", "rk_12345678_secret", "rk_1234567/_x", "rk_ééé_x"])
+def test_no_other_text_is_a_key(gateway: TestClient, token: str) -> None:
+    response = gateway.get("/v1/collections", headers={"Authorization": f"Bearer {token}".encode()})
+    assert response.status_code == 401
+
+
+def test_a_key_works_until_it_is_revoked(gateway: TestClient, postgres: Postgres) -> None:
+    key = create_key(postgres, "acme", "reader")
+    authorization = {"Authorization": f"Bearer {key.text}"}
+    assert gateway.get("/v1/collections", headers=authorization).status_code == 200
+    assert gateway.get("/v1/jobs", headers=authorization).status_code == 403
+    with postgres.connect() as connection:
+        Keys(connection, "acme").revoke(key.id)
+    gateway.app.state.profiles.own.services.authenticator._cache.clear()
+    assert gateway.get("/v1/collections", headers=authorization).status_code == 401
+
+
+def test_the_operations_name_their_scopes(gateway: TestClient) -> None:
+    operation = gateway.get("/openapi.json").json()["paths"]["/v1/jobs"]["get"]
+    assert operation["security"] == [{"bearer": ["jobs:read"]}]
+    scopes = {
+        scope
+        for path in gateway.get("/openapi.json").json()["paths"].values()
+        for operation in path.values()
+        for requirement in operation.get("security", [])
+        for scope in requirement["bearer"]
+    }
+    assert scopes <= SCOPES
