@@ -10,8 +10,10 @@ import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
+from ipaddress import ip_address
 from operator import not_
 from typing import Annotated, Any, ClassVar, Literal, Self, assert_never
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -25,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from rag_core.types import DEFAULT_TENANT
+from rag_core.types import DEFAULT_TENANT, TENANT_PATTERN
 
 
 def _restore_off(value: object) -> object:
@@ -120,14 +122,91 @@ class ApiSettings(Section):
     )
 
 
+def check_secure_url(url: str) -> str:
+    """Raises ValueError unless the URL is one of https, or of http on loopback."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if not host or parts.scheme not in ("http", "https"):
+        raise ValueError("must be a URL of https")
+    if parts.scheme == "http" and not is_loopback(host):
+        raise ValueError("must be a URL of https unless its host is localhost")
+    return url
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+SecureUrl = Annotated[str, AfterValidator(check_secure_url)]
+
+
+class JwtSettings(Section):
+    """The access tokens of an OpenID provider: JSON web tokens, which the gateway checks with the provider's keys."""
+
+    issuer: SecureUrl = Field(
+        examples=["https://login.example.org/realms/staff"],
+        description="Claim `iss` of the tokens, which is the URL of the provider.",
+    )
+    audience: str = Field(
+        min_length=1,
+        examples=["https://rag.example.org"],
+        description="Claim `aud` of the tokens, by which the provider names this gateway.",
+    )
+    jwks_url: SecureUrl | None = Field(
+        None,
+        description="URL of the provider's keys; by default the one that `.well-known/openid-configuration` names.",
+    )
+    algorithms: tuple[Literal["RS256", "ES256", "EdDSA"], ...] = Field(
+        ("RS256", "ES256", "EdDSA"), min_length=1, description="Signature algorithms that are accepted."
+    )
+    user_claim: str = Field(
+        "sub", min_length=1, description="Claim with the user. Users must not be able to change its value."
+    )
+    tenant_claim: str = Field(
+        "tenant_id", min_length=1, description="Claim with the tenant; a token without it is refused."
+    )
+    groups_claim: str = Field("groups", min_length=1, description="Claim with the groups whose documents users read.")
+    roles_claim: str = Field(
+        "",
+        examples=["roles"],
+        description="Claim with roles (reader, writer, evaluator, admin) that add to the scopes of the claims `scope` "
+        "and `scp`; empty reads no roles.",
+    )
+    leeway_s: float = Field(
+        30.0, ge=0, le=300, description="Seconds by which the clocks of the provider and the gateway can differ."
+    )
+    resource: str = Field(
+        "",
+        pattern=r"^(?:https?://[^/?#\s\"\\]+)?$",
+        examples=["https://rag.example.org"],
+        description="URL of the gateway as its clients know it, without a path; empty takes the host of the request. "
+        "Set it if a proxy receives the requests by https.",
+    )
+
+
 class AuthSettings(Section):
     """The identification of the gateway's callers."""
 
-    mode: Literal["none", "keys"] = Field(
+    mode: Literal["none", "keys", "jwt", "both"] = Field(
         "none",
         description="`none` trusts every caller, and listens on loopback only; `keys` requires an API key of "
-        "`rag keys create`.",
+        "`rag keys create`, `jwt` an access token of an OpenID provider, and `both` one of the two.",
     )
+    jwt: JwtSettings | None = Field(None, description="OpenID provider, which the modes `jwt` and `both` require.")
+
+    @model_validator(mode="after")
+    def _check_provider(self) -> Self:
+        if self.mode in ("jwt", "both") and self.jwt is None:
+            raise ValueError(f"mode {self.mode} requires auth.jwt with the provider's issuer and an audience")
+        return self
+
+    @property
+    def provider(self) -> JwtSettings | None:
+        """The provider whose tokens are accepted. None if `mode` accepts none."""
+        return self.jwt if self.mode in ("jwt", "both") else None
 
 
 class TelemetrySettings(Section):
@@ -1107,7 +1186,7 @@ class Settings(Section):
     profile: str = Field("default", description="Name of the profile.")
     tenant: str = Field(
         DEFAULT_TENANT,
-        pattern=r"^[a-z0-9-]{8,64}$",
+        pattern=TENANT_PATTERN,
         examples=["harbour-team"],
         description="Owner of the data: every document, search and job belongs to one tenant.",
     )

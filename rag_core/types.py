@@ -36,6 +36,7 @@ UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 """Characters that no row can hold: NUL for Postgres, and halves of surrogate pairs for UTF-8."""
 
 DEFAULT_TENANT = "default-tenant"
+TENANT_PATTERN = r"^[a-z0-9-]{8,64}$"
 DEFAULT_COLLECTION = "default"
 _IDS = UUID("6f2f3a52-5a0e-5c4b-9d52-1b7a3c0e9d11")
 

@@ -32,6 +32,7 @@ from serve.routes import (
     job_events,
     jobs,
     profiles,
+    protected_resource,
     retrieval,
     sources,
     vector_stores,
@@ -56,6 +57,7 @@ ROUTE_MODULES = (
     evaluations,
     experiments,
     health,
+    protected_resource,
 )
 
 

@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from threading import Lock
-from typing import assert_never
 
 from anyio import to_thread
 
@@ -24,7 +23,10 @@ from rag_core.wiring.models import RemoteModels, called_models, share_models, sh
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
 from serve.authentication.caller import Authenticator, OpenAuthenticator
+from serve.authentication.jwt import JwtAuthenticator
 from serve.authentication.keys import KeyAuthenticator
+from serve.authentication.mixed import MixedAuthenticator
+from serve.authentication.signing_keys import SigningKeys
 from serve.readiness import Dependency, model_dependency, store_dependency
 from serve.replies import ReplyLog
 from serve.telemetry import record_breaker_state
@@ -181,13 +183,18 @@ def open_shared_resources(
 
 
 def _build_authenticator(settings: Settings, postgres: Postgres, store: Breaker) -> Authenticator:
-    match settings.auth.mode:
-        case "none":
+    auth = settings.auth
+    tokens = JwtAuthenticator(auth.provider, SigningKeys(auth.provider)) if auth.provider else None
+    keys = KeyAuthenticator(KeyFinder(postgres, protect=store.protect))
+    match auth.mode, tokens:
+        case "none", _:
             return OpenAuthenticator(settings.tenant)
-        case "keys":
-            return KeyAuthenticator(KeyFinder(postgres, protect=store.protect))
-        case mode:
-            assert_never(mode)
+        case "both", JwtAuthenticator():
+            return MixedAuthenticator(keys, tokens)
+        case "jwt", JwtAuthenticator():
+            return tokens
+        case _:
+            return keys
 
 
 def build_role_breaker(role: str, profile: str = "") -> Breaker:

@@ -32,6 +32,7 @@ __all__ = [
 
 OPERATIONS = frozenset(
     {
+        ".well-known",
         "answer",
         "chat",
         "collections",
