@@ -140,7 +140,7 @@ def parse_keys(document: KeyDocument, algorithms: Collection[str]) -> Mapping[st
     """
     keys = {}
     for member in document.keys:
-        if member.get("use", "sig") != "sig" or "d" in member:
+        if member.get("use", "sig") != "sig" or member.get("alg") not in (None, *algorithms) or "d" in member:
             continue
         with suppress(PyJWTError):  # a type of key that PyJWT does not know
             key = PyJWK(member)
