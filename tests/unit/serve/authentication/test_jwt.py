@@ -10,6 +10,8 @@ from typing import Any
 import jwt
 import pytest
 from fakes.openid import AUDIENCE, CLAIMS, ISSUER, NOW, ScriptedProvider, SigningKey, jwt_settings, make_key
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rag_core.errors import AuthenticationError, UnavailableError
 from rag_core.scopes import ROLES, SCOPES
@@ -221,6 +223,15 @@ def test_other_texts_are_refused_without_a_request_to_the_provider(token: str) -
 @pytest.mark.parametrize("token", ["a.b.c" * 5_000, make_key().sign({**CLAIMS, "groups": ["x" * 20_000]})])
 def test_a_huge_token_is_refused_before_it_is_read(token: str) -> None:
     assert refuse(token) == "an access token must have at most 16384 characters"
+
+
+@given(st.data())
+def test_a_token_with_any_other_characters_is_refused(data: st.DataObject) -> None:
+    token = make_key().sign()
+    place = data.draw(st.integers(0, len(token) - 1))
+    changed = token[:place] + data.draw(st.text(max_size=3)) + token[place + 1 :]
+    if changed != token:
+        refuse(changed)
 
 
 def test_no_reason_quotes_the_token() -> None:
