@@ -90,3 +90,7 @@ def test_nodes_index_and_answer(reader: Reader) -> None:
 
 def test_profiles_are_detected_and_stages_skipped(reader: Reader) -> None:
     reader.follow(page("how-to/profiles"))
+
+
+def test_the_settings_for_openid_providers_are_valid(reader: Reader) -> None:
+    reader.follow(page("how-to/openid"))
