@@ -126,7 +126,7 @@ class AuthSettings(Section):
     mode: Literal["none", "keys"] = Field(
         "none",
         description="`none` trusts every caller, and listens on loopback only; `keys` requires an API key of "
-        "`rag keys create`.",
+        "`rag keys create`, and can listen on any address.",
     )
 
 
