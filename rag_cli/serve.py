@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +15,7 @@ from rich.console import Console
 from rag_cli.profile_choice import announce_variant
 from rag_cli.terminal.consoles import stderr_console, stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_core.config import Settings
 from rag_core.errors import ConfigError, RagError
 
 if TYPE_CHECKING:
@@ -116,25 +117,26 @@ def _serve_settings(options: GlobalOptions, host: str, port: int, terminal: Cons
     for name, reason in settings.invalid.items():
         terminal.print(f"profile {name} is not served: {reason}")
 
-    build_app, metrics_port = partial(build_local_application, settings, source), settings.own.telemetry.metrics_port
-    with serve_locally(build_app, host, port, terminal.print, metrics_port) as url:
+    build_app, own = partial(build_local_application, settings, source), settings.own
+    with serve_locally(build_app, host, port, terminal.print, own.telemetry.metrics_port, own.auth) as url:
+        _print_advice([own], host, terminal)
         check = partial(reload_gateway_settings, settings, source)
         yield RunningServer(url, _build_file_poll(options.config, source.digest, check, terminal))
 
 
 def build_source(options: GlobalOptions, host: str) -> "SettingsSource":
-    """The layers of the settings. Another host than the default one can be a name, which requests must be able to use.
+    """The layers of the settings. A host that is a name is added to `api.hosts`, so that requests can use it.
 
-    The default one is an address, which they always can. It adds no override, so that a change of `api.hosts` in the
-    file is noticed.
+    They can always use an address, which adds no override, so that a change of `api.hosts` in the file is noticed.
     """
     from serve.gateway_settings import SettingsSource
+    from serve.http.request_checks import is_ip_address
 
-    hosts = [*options.settings.api.hosts, host]
+    hosts = [] if is_ip_address(host) else [f"api.hosts={json.dumps([*options.settings.api.hosts, host])}"]
     return SettingsSource(
         file=str(options.config.absolute()) if options.config else "",
         profile=options.profile or "",
-        set=(*options.overrides, *([f"api.hosts={json.dumps(hosts)}"] if host != HOST else [])),
+        set=(*options.overrides, *hosts),
     )
 
 
@@ -142,12 +144,37 @@ def build_source(options: GlobalOptions, host: str) -> "SettingsSource":
 def _serve_config(file: Path, host: str, port: int, terminal: Console) -> Iterator[RunningServer]:
     """Serves a Serve config, and deploys it again when it changes."""
     from serve.file_watch import hash_file
-    from serve.shape.config import find_metrics_port, read_serve_config
+    from serve.shape.config import list_gateway_settings, read_serve_config
+    from serve.shape.exposure import OPEN
     from serve.shape.local import deploy, serve_from_config
 
     digest, config = hash_file(file), read_serve_config(file)
-    with serve_from_config(config, host, port, terminal.print, find_metrics_port(config)) as url:
+    gateways = list_gateway_settings(config)
+    metrics_port = gateways[0].telemetry.metrics_port if gateways else 0
+    auth = min((own.auth for own in gateways), key=lambda auth: auth.mode != "none", default=OPEN)
+    with serve_from_config(config, host, port, terminal.print, metrics_port, auth) as url:
+        _print_advice(gateways, host or config.http_options.host or "", terminal)
         yield RunningServer(url, _build_file_poll(file, digest, lambda: deploy(read_serve_config(file)), terminal))
+
+
+def _print_advice(gateways: Sequence[Settings], host: str, terminal: Console) -> None:
+    """Prints what an operator of authenticated gateways can have forgotten: the first key, and HTTPS."""
+    from serve.shape.exposure import is_loopback
+
+    if not is_loopback(host):
+        terminal.print(f"requests to {host} are not encrypted: let a proxy with HTTPS pass them on")
+    for settings in gateways:
+        if settings.auth.mode == "keys" and not _has_keys(settings):
+            create = f"rag keys create --tenant {settings.tenant} --role admin"
+            terminal.print(f"tenant {settings.tenant} has no API key; `{create}` creates one", markup=False)
+
+
+def _has_keys(settings: Settings) -> bool:
+    from rag_core.storage.keys import Keys
+    from rag_core.storage.postgres import Postgres
+
+    with Postgres.open(settings.store.url).connect() as connection:
+        return bool(Keys(connection, settings.tenant).list_all())
 
 
 def _build_file_poll(

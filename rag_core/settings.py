@@ -20,6 +20,7 @@ from pydantic import ValidationError
 from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE, Detection, DetectPatterns
 from rag_core.errors import ConfigError, suggest_name
+from rag_core.private_files import check_private
 from rag_core.setting_errors import FILE_KEYS, describe_setting_error, is_within, render_value
 from rag_core.skipped_stages import skip_disabled_stages
 from rag_core.telemetry.scrubbing import scrub_text
@@ -161,6 +162,8 @@ def list_shipped_profiles() -> list[str]:
 def _file_layers(file: Path | None, profile: str) -> list[_Layer]:
     """The layers of the default profile, the file and the selected profile, weakest first."""
     document = _read_mapping(file, str(file)) if file else {}
+    if file:
+        check_private(file, document)
     file_profiles = _check_mapping(document.get("profiles"), "profiles", "profiles")
     sections = {key: value for key, value in document.items() if key not in FILE_KEYS}
     base = _profile_layers(str(document.get("extends") or DEFAULT_PROFILE), file_profiles={})

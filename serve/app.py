@@ -26,6 +26,7 @@ from serve.profiles import build_profiles
 from serve.readiness import Dependency
 from serve.services import open_shared_resources
 from serve.shape.arguments import GATEWAY_NAME, Arguments, Parts, check_parts, source_from_arguments
+from serve.shape.exposure import check_running_serve
 from serve.shape.logs_folder import serve_logs_folder
 from serve.shape.profile_reload import ProfileReload
 from serve.shape.reload import parse_user_config
@@ -107,10 +108,13 @@ class Gateway:
 def build(arguments: Arguments) -> Application:
     """The builder that a Serve config names as `import_path: serve.app:build`.
 
-    Raises ConfigError if the settings are invalid, or do not match the deployments.
+    Raises ConfigError if the settings are invalid or do not match the deployments, or if Serve listens on more than
+    loopback and callers are not authenticated.
     """
     source = source_from_arguments(arguments)
-    return build_application(load_gateway_settings(source), arguments, source=source)
+    settings = load_gateway_settings(source)
+    check_running_serve(settings.own.auth)
+    return build_application(settings, arguments, source=source)
 
 
 def build_local_application(settings: GatewaySettings, source: SettingsSource = NO_SOURCE) -> Application:

@@ -14,7 +14,7 @@ from psycopg import AsyncConnection, Connection
 from psycopg.rows import class_row, dict_row
 from psycopg_pool import PoolTimeout
 
-from rag_core.errors import NotFoundError, StoreError
+from rag_core.errors import NotFoundError, RagError, StoreError, UsageError
 from rag_core.scopes import Scope
 from rag_core.storage.pools import build_pool
 from rag_core.storage.postgres import ASSUME_ROLE, SET_TENANT, Postgres, redact_dsn, transaction
@@ -31,16 +31,33 @@ CREATE = """
 insert into api_keys (tenant, id, secret_hash, name, user_id, scopes, groups, expires_at)
 values (%(tenant)s, %(id)s, %(secret_hash)s, %(name)s, %(user_id)s, %(scopes)s, %(groups)s,
   now() + make_interval(secs => %(seconds)s))"""
+ROTATE = """
+insert into api_keys (tenant, id, secret_hash, name, user_id, scopes, groups, expires_at)
+select tenant, %(new)s, %(secret_hash)s, name, user_id, scopes, groups,
+  coalesce(now() + make_interval(secs => %(seconds)s), expires_at)
+from api_keys where tenant = %(tenant)s and id = %(id)s and revoked_at is null and expires_at > now() is not false
+returning id"""
+END_GRACE = """
+update api_keys set expires_at = least(expires_at, now() + make_interval(secs => %(grace)s))
+where tenant = %(tenant)s and id = %(id)s"""
 LIST = """
-select id, name, user_id, scopes, groups, created_at, expires_at, last_used_at, revoked_at
-from api_keys where tenant = %(tenant)s order by created_at, id"""
+select id, case when revoked_at is not null then 'revoked' when expires_at <= now() then 'expired' else 'active' end
+  as status, name, user_id, scopes, groups, created_at, expires_at, last_used_at, revoked_at
+from api_keys where tenant = %(tenant)s and coalesce(id = %(id)s, true) order by created_at, id"""
 REVOKE = """
 update api_keys set revoked_at = coalesce(revoked_at, now())
 where tenant = %(tenant)s and id = %(id)s returning id"""
+REVOKE_USER = """
+update api_keys set revoked_at = coalesce(revoked_at, now())
+where tenant = %(tenant)s and user_id = %(user)s returning id"""
 
 PREFIX = "rk"
 ID_CHARACTERS = string.ascii_letters + string.digits
 ID_LENGTH, SECRET_BYTES = 8, 32
+KEY_USER = "key:"
+"""The beginning of the user of a key that was created without one. The rest is the id of that key."""
+MAX_TEXT_CHARS = 200
+"""The longest name, user or group of a key, in characters."""
 CONNECTIONS = 2
 """Connections of a process. Keys are cached, and reading one takes less than a millisecond."""
 LIMIT_STATEMENTS = " -c statement_timeout=5s"
@@ -93,6 +110,15 @@ class KeyParts:
         return hmac.compare_digest(self.secret_hash, stored.secret_hash)
 
 
+def check_text(kind: str, text: str) -> None:
+    """Raises UsageError if a name, user or group of a key is too long or has control characters."""
+    if len(text) > MAX_TEXT_CHARS or not text.isprintable() or text != text.strip():
+        raise UsageError(
+            f"the {kind} of a key must have at most {MAX_TEXT_CHARS} printable characters, and no space at its ends, "
+            f"got {text!r:.60}"
+        )
+
+
 class Keys:
     """The keys of one tenant, over one connection."""
 
@@ -107,28 +133,62 @@ class Keys:
         user: str = "",
         seconds: float | None = None,
     ) -> KeyParts:
-        """Creates a key that expires after `seconds`, or never. Its user is `key:<id>` unless it is given."""
+        """Creates a key that expires after `seconds`, or never. Its user is `key:<id>` unless it is given.
+
+        Raises UsageError if the name, the user or a group breaks a rule.
+        """
+        for kind, text in [("name", name), ("user", user), *(("group", group) for group in groups)]:
+            check_text(kind, text)
+        if "" in groups:
+            raise UsageError("a group of a key must not be empty")
+        if user.startswith(KEY_USER):
+            raise UsageError(f"the user of a key must not begin with {KEY_USER}, got {user!r:.60}: that is another key")
         parts = KeyParts.generate()
         self._execute(
             CREATE,
             id=parts.id,
             secret_hash=parts.secret_hash,
             name=name,
-            user_id=user or f"key:{parts.id}",
+            user_id=user or f"{KEY_USER}{parts.id}",
             scopes=sorted(scopes),
-            groups=sorted(groups),
+            groups=sorted(set(groups)),
             seconds=seconds,
         )
         return parts
 
+    def rotate(self, id: str, grace: float = 0, seconds: float | None = None) -> KeyParts:
+        """Creates a key with the name, user, scopes and groups of another one, which expires after `grace` seconds.
+
+        The new key expires after `seconds`, or else when the old one would have. Raises NotFoundError if the tenant has
+        no such key, and UsageError if it was revoked or has expired.
+        """
+        parts = KeyParts.generate()
+        with self._connection.transaction():
+            if not self._execute(ROTATE, id=id, new=parts.id, secret_hash=parts.secret_hash, seconds=seconds):
+                raise self._refuse_rotation(id)
+            self._execute(END_GRACE, id=id, grace=grace)
+        return parts
+
+    def _refuse_rotation(self, id: str) -> RagError:
+        rows = self._execute(LIST, id=id)
+        if not rows:
+            return NotFoundError(f"no key {id!r:.60}; `rag keys list` lists the keys")
+        return UsageError(f"only an active key can be rotated, and {id} is {rows[0]['status']}: create a new one")
+
     def list_all(self) -> list[dict[str, Any]]:
         """All keys, the oldest first, without their secrets."""
-        return self._execute(LIST)
+        return self._execute(LIST, id=None)
 
     def revoke(self, id: str) -> None:
         """Raises NotFoundError if the tenant has no such key."""
         if not self._execute(REVOKE, id=id):
-            raise NotFoundError(f"no key {id!r:.60}")
+            raise NotFoundError(f"no key {id!r:.60}; `rag keys list` lists the keys")
+
+    def revoke_user(self, user: str) -> list[str]:
+        """Revokes all keys of a user, and returns their ids. Raises NotFoundError if there are none."""
+        if not (rows := self._execute(REVOKE_USER, user=user)):
+            raise NotFoundError(f"no key of user {user!r:.60}; `rag keys list` lists the keys")
+        return sorted(row["id"] for row in rows)
 
     def _execute(self, statement: str, **parameters: object) -> list[dict[str, Any]]:
         scope = {"tenant": self._tenant, **parameters}

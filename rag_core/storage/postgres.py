@@ -1,5 +1,6 @@
 """Access to the store: its DSN, the database roles, and transactions of one tenant."""
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from rag_core.errors import ConfigError, RagError, StoreError
 from rag_core.storage import embedded, schema
+from rag_core.storage.transport import check_transport
 
 Role: TypeAlias = Literal["rag_app", "rag_worker", "rag_owner"]
 
@@ -69,7 +71,8 @@ class Postgres:
     def open_unmigrated(cls, url: str) -> "Postgres":
         """Opens a store of any schema version, even one without a schema. Starts an embedded server.
 
-        Raises ConfigError if the URL is neither, and StoreError if the store cannot be reached or started.
+        Raises ConfigError if the URL is neither, or if a connection to it could be unencrypted, and StoreError if the
+        store cannot be reached or started.
         """
         if redact_dsn(url) == NOT_A_DSN:
             raise ConfigError(
@@ -77,6 +80,8 @@ class Postgres:
                 f"got {url.partition('://')[0]!r:.20}…"
             )
         folder = embedded.data_folder() if url == "embedded" else None
+        if not folder:
+            check_transport(url, os.environ)
         with _translate_errors(url):
             dsn = embedded.start(folder) if folder else _with_timeouts(url)
         return cls(dsn, str(folder or ""))

@@ -11,6 +11,7 @@ from ray.serve.schema import ServeApplicationSchema, ServeDeploySchema
 
 from rag_core.config import Settings
 from rag_core.errors import ConfigError, format_path, suggest_name, validation_lines
+from rag_core.private_files import check_private
 from serve.models.batches import parse_batch_settings
 from serve.models.model_connections import DEPLOYMENT_NAMES
 from serve.shape.arguments import GATEWAY_NAME, Arguments, deployment_names, settings_from_arguments
@@ -36,10 +37,10 @@ def read_serve_config(file: Path) -> ServeDeploySchema:
         raise ConfigError("\n".join(f"{file}: {line}" for line in str(error).splitlines())) from None
 
 
-def find_metrics_port(config: ServeDeploySchema) -> int:
-    """The setting of the first gateway; 0 if there is none. Raises ConfigError if its settings are invalid."""
+def list_gateway_settings(config: ServeDeploySchema) -> list[Settings]:
+    """The settings of each gateway in the config. Raises ConfigError if they are invalid."""
     arguments = [app.args for app in config.applications if app.import_path == BUILDER]
-    return settings_from_arguments(Arguments.model_validate(arguments[0])).telemetry.metrics_port if arguments else 0
+    return [settings_from_arguments(Arguments.model_validate(args)) for args in arguments]
 
 
 def parse_serve_config(document: object) -> ServeDeploySchema:
@@ -52,7 +53,7 @@ def parse_serve_config(document: object) -> ServeDeploySchema:
         raise ConfigError("\n".join(validation_lines(failure))) from None
     if functions := config.grpc_options.grpc_servicer_functions:
         raise ConfigError(
-            "the gateway does not authenticate callers, so it serves only HTTP on loopback: "
+            "the gateway authenticates callers of its HTTP routes only: "
             f"grpc_options.grpc_servicer_functions must be empty, got {', '.join(functions)}"
         )
     for index, application in enumerate(config.applications):
@@ -78,12 +79,15 @@ class _UniqueKeyLoader(yaml.SafeLoader):
 
 def _read_yaml(file: Path) -> object:
     try:
-        return yaml.load(file.read_text(), _UniqueKeyLoader)  # noqa: S506 a SafeLoader
+        document = yaml.load(file.read_text(), _UniqueKeyLoader)  # noqa: S506 a SafeLoader
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise ConfigError(f"{file}, line {line}: {error.context or 'invalid YAML'}: {error.problem}") from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from None
+    if isinstance(document, dict):
+        check_private(file, document)
+    return document
 
 
 def _unknown_keys(value: object, model: type[BaseModel], path: KeyPath) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """Runs Ray Serve on this machine."""
 
-import ipaddress
 import logging
 import os
 import socket
@@ -14,8 +13,10 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 import httpx2
 
 from jobs.ray_runner import RAY_ENVIRONMENT, redirect_native_errors
-from rag_core.errors import ClusterError, ConfigError
+from rag_core.config import AuthSettings
+from rag_core.errors import ClusterError
 from serve.file_watch import POLL_SECONDS as POLL_FILE_SECONDS
+from serve.shape.exposure import OPEN, check_host
 from serve.shape.listener import BACKLOG, lend_listener
 
 if TYPE_CHECKING:
@@ -81,14 +82,15 @@ def serve_locally(
     port: int,
     on_progress: ProgressListener = ignore_progress,
     metrics_port: int = 0,
+    auth: AuthSettings = OPEN,
 ) -> Iterator[str]:
     """Serves an application during the block, and yields its URL when it is ready. The gateway has one replica.
 
     `metrics_port` is chosen by `choose_metrics_port` if it is 0. Raises ConfigError if other machines can reach the
-    host, because callers are not authenticated. Raises ClusterError if a port is in use, or if Ray or the application
-    cannot be started.
+    host and callers are not authenticated. Raises ClusterError if a port is in use, or if Ray or the application cannot
+    be started.
     """
-    check_loopback(host)
+    check_host(host, auth)
     with (
         _listen(host, port) as listener,
         lend_listener(listener) as lent,
@@ -99,7 +101,8 @@ def serve_locally(
         quiet = {"log_level": "WARNING", "enable_access_log": False}
         target = serve.RunTarget(application(), name=NAME, route_prefix=ROUTE, logging_config=quiet)
         with _translate_ray_errors():
-            serve.start(http_options={"host": host, "port": _free_port(host)}, logging_config=quiet)
+            # this port is only a label: the replica accepts the connections of `listener`
+            serve.start(http_options={"host": LOOPBACK, "port": _free_port(LOOPBACK)}, logging_config=quiet)
             serve.run_many([target], wait_for_applications_running=False)
         yield wait_until_ready(host, port, on_progress)
 
@@ -111,6 +114,7 @@ def serve_from_config(
     port: int = 0,
     on_progress: ProgressListener = ignore_progress,
     metrics_port: int = 0,
+    auth: AuthSettings = OPEN,
 ) -> Iterator[str]:
     """Serves the applications of a Serve config during the block, and yields their URL when they are ready.
 
@@ -121,7 +125,7 @@ def serve_from_config(
         **({"host": host} if host else {}),
         **({"port": port} if port else {}),
     }
-    check_loopback(options["host"])
+    check_host(options["host"], auth)
     _listen(options["host"], options["port"]).close()  # the port is free
     with _start_ray(PROXY_ENVIRONMENT, metrics_port or choose_metrics_port(options["port"]), on_progress):
         from ray import serve
@@ -201,7 +205,8 @@ def wait_until_ready(host: str, port: int, on_progress: ProgressListener) -> str
 
     Raises ClusterError after `READY_TIMEOUT`, or with Serve's own message if a deployment cannot be started.
     """
-    url, deadline, reported = f"http://{host}:{port}", time.monotonic() + READY_TIMEOUT, ""
+    address = f"[{host}]" if ":" in host else host
+    url, deadline, reported = f"http://{address}:{port}", time.monotonic() + READY_TIMEOUT, ""
     while pending := _describe_pending(url):
         if pending != reported:
             on_progress(f"waiting for {pending}")
@@ -264,16 +269,6 @@ def _is_responding(url: str) -> bool:
         return httpx2.get(f"{url}/-/healthz", timeout=1.0).is_success
     except httpx2.HTTPError:
         return False
-
-
-def check_loopback(host: str) -> None:
-    """Raises ConfigError if other machines can reach the host."""
-    addresses = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
-    if not all(ipaddress.ip_address(address).is_loopback for address in addresses):
-        raise ConfigError(
-            f"the gateway does not authenticate callers, so it listens on loopback only: host must be 127.0.0.1, "
-            f"got {host}"
-        )
 
 
 def choose_metrics_port(port: int) -> int:

@@ -347,7 +347,9 @@ DSN = "postgresql://me:hunter2@host/rag"
     ],
 )
 def test_a_complaint_shows_no_password(tmp_path: Path, text: str, got: str) -> None:
-    told = complaint(file=yaml(tmp_path, text))
+    file = yaml(tmp_path, text)
+    file.chmod(0o600)
+    told = complaint(file=file)
     assert got in told
     assert "hunter" not in told
 

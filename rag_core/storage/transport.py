@@ -1,0 +1,44 @@
+"""The rule for connections to Postgres on other machines: TLS, or a DSN that says otherwise."""
+
+from collections.abc import Mapping
+from ipaddress import ip_address
+
+from psycopg.conninfo import conninfo_to_dict
+
+from rag_core.errors import ConfigError
+
+STATED_MODES = ("require", "verify-ca", "verify-full", "disable")
+"""The values of sslmode that settle whether a connection is encrypted. With the others, the server decides."""
+
+
+def check_transport(dsn: str, environment: Mapping[str, str]) -> None:
+    """Raises ConfigError if the server is on another machine and libpq could send data unencrypted without being told.
+
+    `environment` has libpq's variables, such as PGHOST.
+    """
+    parameters = conninfo_to_dict(dsn)
+    host = _find_host(parameters, environment)
+    mode = str(parameters.get("sslmode") or environment.get("PGSSLMODE") or "prefer")
+    if mode not in STATED_MODES and not all(map(_is_local, host.split(","))):
+        raise ConfigError(
+            f"store.url: the connection to {host} could be unencrypted, because sslmode is {mode}: add "
+            "sslmode=verify-full (or require) to the DSN, or sslmode=disable if the network between is trusted"
+        )
+
+
+def _find_host(parameters: Mapping[str, object], environment: Mapping[str, str]) -> str:
+    """The host that libpq connects to; empty for its default, a unix socket."""
+    given = parameters.get("hostaddr") or parameters.get("host")
+    service = parameters.get("service") or environment.get("PGSERVICE")
+    if not given and service:
+        return f"service {service}"  # its file can name any host
+    return str(given or environment.get("PGHOSTADDR") or environment.get("PGHOST") or "")
+
+
+def _is_local(host: str) -> bool:
+    if not host or host.startswith(("/", "@")) or host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
