@@ -20,11 +20,14 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
+    PlainSerializer,
+    SerializationInfo,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
+from rag_core.secret_references import SecretText, check_reference, hide_secret
 from rag_core.types import DEFAULT_TENANT
 
 
@@ -34,6 +37,23 @@ def _restore_off(value: object) -> object:
 
 
 OffIsFalse = BeforeValidator(_restore_off)
+
+HIDE_SECRETS = {"secrets": "hidden"}
+"""The `context` of dumps that others can see. They hold references, but no secrets."""
+
+
+def _dump_secret(value: str, call: SerializationInfo) -> str:
+    return hide_secret(value) if call.context == HIDE_SECRETS else str(value)
+
+
+Secret = Annotated[
+    str,
+    AfterValidator(check_reference),
+    AfterValidator(SecretText),
+    PlainSerializer(_dump_secret),
+    Field(json_schema_extra={"writeOnly": True}),
+]
+"""A setting that is a secret, or refers to one. `read_secret` reads it. Its schema has `writeOnly`."""
 Device = Annotated[
     str,
     Field(
@@ -73,7 +93,7 @@ HostPattern = Annotated[
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class Stage(Section):
@@ -97,7 +117,7 @@ class PythonObject(Stage):
 class StoreSettings(Section):
     """The Postgres database."""
 
-    url: str = Field(
+    url: Secret = Field(
         "embedded",
         min_length=1,
         description="`embedded` for a private server, or the DSN of a Postgres server with pgvector.",
@@ -507,6 +527,12 @@ class Endpoint(Section):
         description="Name of the environment variable that holds the API key. If empty, api.openai.com receives"
         " OPENAI_API_KEY and other hosts receive no key.",
     )
+    api_key: Secret = Field(
+        "",
+        exclude_if=not_,
+        examples=["file:/run/secrets/model-key", "vault:secret/rag#model_key"],
+        description="API key, best as a reference to it. Replaces `api_key_env`.",
+    )
     first_token_timeout_ms: float = Field(
         20_000, gt=0, description="Milliseconds until the first word of an answer, all attempts included."
     )
@@ -514,6 +540,12 @@ class Endpoint(Section):
     attempts: int = Field(
         3, ge=1, description="Maximum number of attempts. A request is not repeated after the first word of an answer."
     )
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        if self.api_key and self.api_key_env:
+            raise ValueError("only one of api_key and api_key_env can be set; api_key: env:NAME does the same")
+        return self
 
 
 class LlmReranker(Stage, Endpoint):
@@ -1190,6 +1222,6 @@ class Settings(Section):
 
         Settings of access, store, logs and serving do not count.
         """
-        configured = self.model_dump(mode="json", exclude=_NOT_IN_VERSION)
+        configured = self.model_dump(mode="json", exclude=_NOT_IN_VERSION, context=HIDE_SECRETS)
         content = json.dumps(configured, sort_keys=True)
         return f"{self.profile}:v{CONFIG_VERSION}+{blake2b(content.encode(), digest_size=4).hexdigest()}"

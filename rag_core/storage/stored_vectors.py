@@ -52,7 +52,7 @@ class StoredVectors:
 
     def __init__(self, postgres: Postgres, tenant: str, name: str, dimension: int) -> None:
         self._pool = AsyncConnectionPool(
-            postgres.dsn,
+            partial(to_thread.run_sync, postgres.read_dsn),
             kwargs={"options": OPTIONS, "autocommit": True},
             configure=configure_connection,
             min_size=0,
