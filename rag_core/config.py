@@ -181,6 +181,26 @@ class RetentionSettings(Section):
     )
 
 
+KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,40}$")]
+
+
+class EncryptionSettings(Section):
+    """The encryption of stored conversations and feedback. Without keys, their texts are stored as they are."""
+
+    keys: dict[KeyId, Secret] = Field(
+        {},
+        examples=[{"k1": "env:RAG_KEY_1"}],
+        description="Keys by id: 32 random bytes each, in base64. Keep a key as long as texts are encrypted with it.",
+    )
+    active: str = Field("", examples=["k1"], description="Id of the key that encrypts new texts.")
+
+    @model_validator(mode="after")
+    def _check_active(self) -> Self:
+        if self.active not in self.keys and (self.active or self.keys):
+            raise ValueError(f"active must be one of the keys {', '.join(self.keys)}, got {self.active!r}")
+        return self
+
+
 class ExperimentSettings(Section):
     """An experiment of the gateway: conversations that name no profile are split between its own and another one."""
 
@@ -1125,7 +1145,7 @@ _NOT_IN_VERSION: Mapping[str, Any] = {
     **dict.fromkeys(
         (
             *("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "auth", "experiment"),
-            *("skipped", "document_profiles"),
+            *("skipped", "document_profiles", "encryption"),
         ),
         True,
     ),
@@ -1165,6 +1185,9 @@ class Settings(Section):
     auth: AuthSettings = Field(AuthSettings(), description="Identification of the gateway's callers.")
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
     retention: RetentionSettings = Field(RetentionSettings(), description="Deletion of what users left.")
+    encryption: EncryptionSettings = Field(
+        EncryptionSettings(), description="Encryption of stored conversations and feedback."
+    )
     serving: ServingSettings = Field(ServingSettings(), description="Limits of the HTTP server.")
     experiment: ExperimentSettings | None = Field(
         None, exclude_if=not_, description="Experiment that splits the gateway's conversations between two profiles."

@@ -1,4 +1,4 @@
-"""Secrets of the settings: a text is the secret itself, or refers to it as `env:NAME`, `file:/path` or `vault:path#key`.
+"""Secrets of the settings: the secret itself, or a reference as `env:NAME`, `file:/path` or `vault:mount/path#field`.
 
 Settings hold the reference. The secret is read where it is used, so it is in no stored setting, log or job.
 """

@@ -5,9 +5,11 @@ A search is exact: it compares every vector that passes the filter, ten thousand
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
+from anyio import to_thread
 from pgvector import Vector
 from psycopg import AsyncConnection
 from psycopg.sql import SQL

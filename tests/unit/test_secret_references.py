@@ -96,7 +96,7 @@ def test_only_the_owner_reads_a_file_or_the_group_of_roots_file(owner: int, mode
     "text", ["env:", "env:A-B", "file:relative", "vault:secret", "vault:secret/path", "vault:/p#f"]
 )
 def test_a_reference_has_a_form(text: str) -> None:
-    with pytest.raises(ValueError, match="a reference must be (env:NAME|file:/path|vault:MOUNT/PATH#FIELD)"):
+    with pytest.raises(ValueError, match=r"a reference must be (env:NAME|file:/path|vault:MOUNT/PATH#FIELD)"):
         check_reference(text)
 
 
