@@ -181,21 +181,21 @@ class RetentionSettings(Section):
     )
 
 
-KeyId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,40}$")]
-
-
 class EncryptionSettings(Section):
     """The encryption of stored conversations and feedback. Without keys, their texts are stored as they are."""
 
-    keys: dict[KeyId, Secret] = Field(
+    keys: dict[str, Secret] = Field(
         {},
         examples=[{"k1": "env:RAG_KEY_1"}],
-        description="Keys by id: 32 random bytes each, in base64. Keep a key as long as texts are encrypted with it.",
+        description="Keys by id: 32 random bytes each, in base64. Keep a key as long as texts are encrypted with it."
+        " An id has letters, digits, - and _.",
     )
     active: str = Field("", examples=["k1"], description="Id of the key that encrypts new texts.")
 
     @model_validator(mode="after")
-    def _check_active(self) -> Self:
+    def _check_ids(self) -> Self:
+        if wrong := [id for id in self.keys if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", id)]:
+            raise ValueError(f"the id of a key must have 1 to 40 letters, digits, - and _, got {wrong[0]!r:.60}")
         if self.active not in self.keys and (self.active or self.keys):
             raise ValueError(f"active must be one of the keys {', '.join(self.keys)}, got {self.active!r}")
         return self

@@ -21,7 +21,7 @@ from rag_core.ingestion.sources.files import FilesSource
 from rag_core.ingestion.sources.format_uri import brings_chunks, format_uri
 from rag_core.ingestion.sources.given import GivenSource
 from rag_core.ingestion.sources.json_lines import JsonLinesSource
-from rag_core.ingestion.sources.location_rules import LocationRules
+from rag_core.ingestion.sources.location_rules import LocationRules, refuse_password
 from rag_core.ingestion.sources.pushed import PushedSource, pushed_fingerprint, with_pushed_metadata
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Sync, SyncOptions
@@ -208,6 +208,7 @@ def open_source(settings: Settings, location: str, rules: LocationRules | None =
 
 
 def open_files_source(settings: Settings, location: str, rules: LocationRules | None = None) -> FilesSource:
+    refuse_password(location)
     files = settings.files
     return FilesSource.open(location, files.include, files.exclude, files.recursive, settings.limits.file_mb, rules)
 
