@@ -12,6 +12,7 @@ from rich.table import Table
 
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_core.config import HIDE_SECRETS
 from rag_core.errors import UsageError
 from rag_core.settings import read_detection, read_document, read_profiles
 from rag_core.storage.postgres import redact_dsn
@@ -64,8 +65,8 @@ def show(options: GlobalOptions) -> None:
     Example: rag config show --set chunking.tokens=120
     """
     layered = options.layered
-    values = dict(_flatten_settings(layered.settings.model_dump(mode="json")))
-    values["store.url"] = redact_dsn(values["store.url"])
+    values = dict(_flatten_settings(layered.settings.model_dump(mode="json", context=HIDE_SECRETS)))
+    values["store.url"] = redact_dsn(layered.settings.store.url)
     origins = {key: layered.origins.get(key, "default") for key in values}
     if options.json:
         print_json({key: {"value": value, "origin": origins[key]} for key, value in values.items()})

@@ -10,6 +10,8 @@ from rag_core.storage import embedded
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
+from rag_core.storage.replies import Replies
+from rag_core.wiring.encryption import build_cipher
 
 
 def open_store(options: GlobalOptions) -> Postgres:
@@ -46,3 +48,9 @@ def claim_sources(options: GlobalOptions, collection: str, *uris: str) -> Iterat
 def open_ledger(options: GlobalOptions) -> Iterator[Ledger]:
     with open_store(options).connect() as connection:
         yield Ledger(connection, options.settings.tenant)
+
+
+@contextmanager
+def open_replies(options: GlobalOptions) -> Iterator[Replies]:
+    with open_store(options).connect() as connection:
+        yield Replies(connection, options.settings.tenant, build_cipher(options.settings.encryption))

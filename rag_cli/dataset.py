@@ -7,7 +7,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import typer
 
-from rag_cli.connections import open_store
+from rag_cli.connections import open_catalog, open_replies
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_facts, print_rows
 from rag_core.errors import UsageError
@@ -178,13 +178,9 @@ def make(
     Example: rag dataset make --from replies --out data/asked
     """
     from rag_core.evaluation.asked_questions import write_asked_questions
-    from rag_core.storage.catalog import Catalog
-    from rag_core.storage.replies import Replies
 
-    tenant = options.settings.tenant
-    with open_store(options).connect() as connection:
-        replies = list(Replies(connection, tenant).read())
-        counts = write_asked_questions(out, Catalog(connection, tenant), collection, replies)
+    with open_replies(options) as replies, open_catalog(options) as catalog:
+        counts = write_asked_questions(out, catalog, collection, replies.read())
     facts = {"from": origin, **counts, "folder": str(out)}
     if options.json:
         print_json(facts)

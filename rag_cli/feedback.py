@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 import typer
 from typer.core import TyperGroup
 
-from rag_cli.connections import open_store
+from rag_cli.connections import open_replies
 from rag_cli.question_options import refuse_local_options
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_facts, print_rows
-from rag_core.storage.replies import Feedback, Replies
+from rag_core.storage.replies import Feedback
 from rag_core.wire.feedback import FeedbackId
 
 Thumbs: TypeAlias = Literal["up", "down"]
@@ -55,8 +55,8 @@ def give(
     """
     if server is None:
         feedback = Feedback(answer_id=answer_id, rating=RATINGS[thumbs], comment=comment)
-        with open_store(options).connect() as connection:
-            stored = FeedbackId(id=Replies(connection, options.settings.tenant).add_feedback(feedback).id)
+        with open_replies(options) as replies:
+            stored = FeedbackId(id=replies.add_feedback(feedback).id)
     else:
         from rag_cli.server_client import send_feedback
 
@@ -93,8 +93,8 @@ def export(
     from rag_core.evaluation.usage import read_prices
 
     table = read_prices(prices) if prices else {}
-    with open_store(options).connect() as connection:
-        replies = list(Replies(connection, options.settings.tenant).read())
+    with open_replies(options) as stored:
+        replies = list(stored.read())
     facts = {"answers": len(replies), "days": write_usage(out, replies, table), "folder": str(out)}
     if options.json:
         print_json(facts)
@@ -152,10 +152,10 @@ def drift(
 
     reference, settings = read_run_answers(run), options.settings
     start = datetime.now(UTC) - timedelta(days=days)
-    with open_store(options).connect() as connection:
+    with open_replies(options) as replies:
         live = [
             AnswerScore(finish=reply.finish, confidence=reply.confidence)
-            for reply in Replies(connection, settings.tenant).read()
+            for reply in replies.read()
             if reply.created_at >= start and reply.profile == settings.profile
         ]
     drifts = measure_drift(live, reference)

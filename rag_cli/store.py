@@ -7,10 +7,12 @@ from rich.console import Console
 
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_rows
-from rag_core.errors import UsageError
+from rag_core.errors import EncryptionError, UsageError
 from rag_core.storage import embedded
 from rag_core.storage.maintenance import Maintenance, remove_old_conversations, remove_old_replies
 from rag_core.storage.postgres import Postgres, redact_dsn
+from rag_core.storage.reencryption import encrypt_rows
+from rag_core.wiring.encryption import build_cipher
 
 app = typer.Typer(help="The store: an embedded Postgres that starts when needed, or your own.", no_args_is_help=True)
 
@@ -78,3 +80,25 @@ def maintain(options: GlobalOptions) -> None:
         ]
     rows = [asdict(change) for change in changes]
     print_rows(rows, ("action", "subject", "collection", "seconds"), options, "nothing to do")
+
+
+@app.command()
+@command
+def encrypt(options: GlobalOptions) -> None:
+    """Encrypt the stored conversations and feedback with the active key.
+
+    Encrypts what was stored before `encryption.active` was set or changed; gateways can run meanwhile. A second call
+    continues after an interruption, and does nothing if all texts have the active key. Rows whose key is missing are
+    left as they are, and the exit code is 1.
+
+    Example: rag store encrypt
+    """
+    settings = options.settings
+    if not settings.encryption.active:
+        raise UsageError("encryption.active must name a key that encrypts the texts, got none")
+    with Console(stderr=True, quiet=options.quiet).status("encrypting"):
+        cipher = build_cipher(settings.encryption)
+        tables = list(encrypt_rows(Postgres.open(settings.store.url), settings.tenant, cipher))
+    print_rows([asdict(table) for table in tables], ("table", "encrypted", "unreadable"), options, "")
+    if unreadable := sum(table.unreadable for table in tables):
+        raise EncryptionError(f"{unreadable} rows have a key that encryption.keys lacks; add it and repeat")

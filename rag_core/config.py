@@ -22,11 +22,14 @@ from pydantic import (
     ConfigDict,
     Field,
     FiniteFloat,
+    PlainSerializer,
+    SerializationInfo,
     ValidationInfo,
     field_validator,
     model_validator,
 )
 
+from rag_core.secret_references import SecretText, check_reference, hide_secret
 from rag_core.types import DEFAULT_TENANT, TENANT_PATTERN
 
 
@@ -36,6 +39,23 @@ def _restore_off(value: object) -> object:
 
 
 OffIsFalse = BeforeValidator(_restore_off)
+
+HIDE_SECRETS = {"secrets": "hidden"}
+"""The `context` of dumps that others can see. They hold references, but no secrets."""
+
+
+def _dump_secret(value: str, call: SerializationInfo) -> str:
+    return hide_secret(value) if call.context == HIDE_SECRETS else str(value)
+
+
+Secret = Annotated[
+    str,
+    AfterValidator(check_reference),
+    AfterValidator(SecretText),
+    PlainSerializer(_dump_secret),
+    Field(json_schema_extra={"writeOnly": True}),
+]
+"""A setting that is a secret, or refers to one. `read_secret` reads it. Its schema has `writeOnly`."""
 Device = Annotated[
     str,
     Field(
@@ -75,7 +95,7 @@ HostPattern = Annotated[
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
 class Stage(Section):
@@ -99,7 +119,7 @@ class PythonObject(Stage):
 class StoreSettings(Section):
     """The Postgres database."""
 
-    url: str = Field(
+    url: Secret = Field(
         "embedded",
         min_length=1,
         description="`embedded` for a private server, or the DSN of a Postgres server with pgvector.",
@@ -239,6 +259,26 @@ class RetentionSettings(Section):
     conversations: int = Field(
         90, ge=1, le=36_500, description="Days that a conversation is kept after its last message."
     )
+
+
+class EncryptionSettings(Section):
+    """The encryption of stored conversations and feedback. Without keys, their texts are stored as they are."""
+
+    keys: dict[str, Secret] = Field(
+        {},
+        examples=[{"k1": "env:RAG_KEY_1"}],
+        description="Keys by id: 32 random bytes each, in base64. Keep a key as long as texts are encrypted with it."
+        " An id has letters, digits, - and _.",
+    )
+    active: str = Field("", examples=["k1"], description="Id of the key that encrypts new texts.")
+
+    @model_validator(mode="after")
+    def _check_ids(self) -> Self:
+        if wrong := [id for id in self.keys if not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", id)]:
+            raise ValueError(f"the id of a key must have 1 to 40 letters, digits, - and _, got {wrong[0]!r:.60}")
+        if self.active not in self.keys and (self.active or self.keys):
+            raise ValueError(f"active must be one of the keys {', '.join(self.keys)}, got {self.active!r}")
+        return self
 
 
 class ExperimentSettings(Section):
@@ -587,6 +627,12 @@ class Endpoint(Section):
         description="Name of the environment variable that holds the API key. If empty, api.openai.com receives"
         " OPENAI_API_KEY and other hosts receive no key.",
     )
+    api_key: Secret = Field(
+        "",
+        exclude_if=not_,
+        examples=["file:/run/secrets/model-key", "vault:secret/rag#model_key"],
+        description="API key, best as a reference to it. Replaces `api_key_env`.",
+    )
     first_token_timeout_ms: float = Field(
         20_000, gt=0, description="Milliseconds until the first word of an answer, all attempts included."
     )
@@ -594,6 +640,12 @@ class Endpoint(Section):
     attempts: int = Field(
         3, ge=1, description="Maximum number of attempts. A request is not repeated after the first word of an answer."
     )
+
+    @model_validator(mode="after")
+    def _check_key(self) -> Self:
+        if self.api_key and self.api_key_env:
+            raise ValueError("only one of api_key and api_key_env can be set; api_key: env:NAME does the same")
+        return self
 
 
 class LlmReranker(Stage, Endpoint):
@@ -1173,7 +1225,7 @@ _NOT_IN_VERSION: Mapping[str, Any] = {
     **dict.fromkeys(
         (
             *("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "auth", "experiment"),
-            *("skipped", "document_profiles"),
+            *("skipped", "document_profiles", "encryption"),
         ),
         True,
     ),
@@ -1213,6 +1265,9 @@ class Settings(Section):
     auth: AuthSettings = Field(AuthSettings(), description="Identification of the gateway's callers.")
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
     retention: RetentionSettings = Field(RetentionSettings(), description="Deletion of what users left.")
+    encryption: EncryptionSettings = Field(
+        EncryptionSettings(), description="Encryption of stored conversations and feedback."
+    )
     serving: ServingSettings = Field(ServingSettings(), description="Limits of the HTTP server.")
     experiment: ExperimentSettings | None = Field(
         None, exclude_if=not_, description="Experiment that splits the gateway's conversations between two profiles."
@@ -1270,6 +1325,6 @@ class Settings(Section):
 
         Settings of access, store, logs and serving do not count.
         """
-        configured = self.model_dump(mode="json", exclude=_NOT_IN_VERSION)
+        configured = self.model_dump(mode="json", exclude=_NOT_IN_VERSION, context=HIDE_SECRETS)
         content = json.dumps(configured, sort_keys=True)
         return f"{self.profile}:v{CONFIG_VERSION}+{blake2b(content.encode(), digest_size=4).hexdigest()}"

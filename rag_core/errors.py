@@ -31,6 +31,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   │   └── RefusedError               the endpoint rejects the request for good: also a UsageError
 │   ├── JudgeError                     an answer could not be judged
 │   └── StageTimeoutError              a stage of a request ran out of time
+├── EncryptionError           exit 1   a stored text cannot be decrypted
 ├── InvalidRunError           exit 5   an evaluation is too incomplete, or differs from its base in what it measures
 ├── ResponseError                      a server is no gateway, or another version of it
 ├── DocumentError             a row    one document failed; the job continues
@@ -192,6 +193,10 @@ class StageTimeoutError(UnavailableError):
 
     def __str__(self) -> str:
         return f"{self.stage} took longer than {self.time_limit:.3f} s"
+
+
+class EncryptionError(RagError):
+    """A stored text cannot be decrypted: its key is missing, or it was changed. The message has no text."""
 
 
 class InvalidRunError(RagError):

@@ -52,6 +52,7 @@ from rag_core.types import (
     Variant,
     document_id,
 )
+from rag_core.wiring.encryption import build_cipher
 from rag_core.wiring.ingestion import build_given_source, build_given_sync, build_inline_runner, build_sync
 from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
@@ -312,7 +313,8 @@ class KnowledgeBase:
 
     @cached_property
     def _conversation_store(self) -> StoredConversations:
-        conversations = StoredConversations(self._postgres)
+        cipher = build_cipher(self._settings.encryption)
+        conversations = StoredConversations(self._postgres, cipher=cipher)
         self._resources.callback(self._portal.call, conversations.close)
         return conversations
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from rag_core.config import Settings
 from rag_core.errors import suggest_name
+from rag_core.secret_references import HIDDEN
 from rag_core.telemetry.scrubbing import scrub
 
 FILE_KEYS = {"profiles", "extends"}
@@ -27,7 +28,8 @@ def describe_setting_error(error: Any, tree: Mapping[str, Any], origins: Mapping
         origin for leaf, origin in origins.items() if is_within(setting, leaf) or is_within(leaf, setting)
     )
     origin = f" (set by {', '.join(set_by)})" if set_by else ""
-    got = f", got {render_value(error['input'], setting.rpartition('.')[2])}"
+    is_hidden = _holds_secrets(_find_schema(location))
+    got = f", got {HIDDEN if is_hidden else render_value(error['input'], setting.rpartition('.')[2])}"
     match kind:
         case "extra_forbidden" if setting.endswith(".enabled"):
             return f"{setting}: nothing works without this stage, so it cannot be disabled; remove this key{origin}"
@@ -104,6 +106,12 @@ def _find_schema(location: Sequence[str | int]) -> Mapping[str, Any]:
         if not isinstance(node, Mapping):
             return {}
     return _resolve(node, definitions)
+
+
+def _holds_secrets(schema: Mapping[str, Any]) -> bool:
+    """True for the schema of a secret, or of secrets by name."""
+    values = schema.get("additionalProperties")
+    return bool(schema.get("writeOnly")) or (isinstance(values, Mapping) and bool(values.get("writeOnly")))
 
 
 def _resolve(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from operator import attrgetter
 from threading import Lock
 
 from rag_core.config import OpenAIGenerator, Settings
+from rag_core.encryption import PLAIN_TEXT, TextCipher
 from rag_core.events import Listener, ignore_event
 from rag_core.protocols import Answerer
 from rag_core.storage.exposures import Exposure, Exposures
@@ -39,8 +40,8 @@ class Row:
 class ReplyLog:
     """Stores rows in a thread, all that wait in one transaction. Rows that cannot be stored are only logged."""
 
-    def __init__(self, postgres: Postgres) -> None:
-        self._postgres = postgres
+    def __init__(self, postgres: Postgres, cipher: TextCipher = PLAIN_TEXT) -> None:
+        self._postgres, self._cipher = postgres, cipher
         self._executor = ThreadPoolExecutor(1, "replies")
         self._lock = Lock()
         self._waiting: list[Row] = []
@@ -88,7 +89,8 @@ class ReplyLog:
         with self._postgres.connect() as connection:
             for tenant, group in groupby(sorted(rows, key=attrgetter("tenant")), key=attrgetter("tenant")):
                 own = list(group)
-                Replies(connection, tenant).add([row.reply for row in own if row.reply], WRITE_TIMEOUT)
+                replies = [row.reply for row in own if row.reply]
+                Replies(connection, tenant, self._cipher).add(replies, WRITE_TIMEOUT)
                 Exposures(connection, tenant).add({row.id: row.exposure for row in own if row.exposure}, WRITE_TIMEOUT)
 
 

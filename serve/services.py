@@ -11,6 +11,7 @@ from anyio import to_thread
 from rag_core.breaker import MAX_PAUSE, Breaker
 from rag_core.config import Settings
 from rag_core.conversation.postgres import PostgresConversations
+from rag_core.encryption import PLAIN_TEXT, TextCipher
 from rag_core.protocols import Answerer, Conversations, Retriever, Understander
 from rag_core.retrieval.variants import with_variants
 from rag_core.storage.conversations import StoredConversations
@@ -19,6 +20,7 @@ from rag_core.storage.keys import KeyFinder
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Hit, Query
 from rag_core.wiring.budget import stage_limits
+from rag_core.wiring.encryption import build_cipher
 from rag_core.wiring.models import RemoteModels, called_models, share_models, shared_roles
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
@@ -62,6 +64,7 @@ class Services:
     replies: ReplyLog
     authenticator: Authenticator
     remote_models: RemoteModels = field(default_factory=RemoteModels)
+    cipher: TextCipher = PLAIN_TEXT
 
     async def close(self) -> None:
         await to_thread.run_sync(self.replies.wait, CLOSE_SECONDS)
@@ -106,11 +109,12 @@ class SharedResources:
     authenticator: Authenticator
     remote_models: RemoteModels
     dependencies: Mapping[str, Dependency]
+    cipher: TextCipher = PLAIN_TEXT
     loading: Lock = field(default_factory=Lock, repr=False)
 
     @cached_property
     def replies(self) -> ReplyLog:
-        return ReplyLog(self.postgres)
+        return ReplyLog(self.postgres, self.cipher)
 
     def build_services(self, settings: Settings) -> Services:
         """Builds the services for `settings`. Loads only the local models that are not yet in memory.
@@ -137,6 +141,7 @@ class SharedResources:
             dependencies=self.dependencies,
             replies=self.replies,
             authenticator=self.authenticator,
+            cipher=self.cipher,
         )
 
     def _select_models(self, settings: Settings) -> RemoteModels:
@@ -162,8 +167,9 @@ def open_shared_resources(
     """Connects to the store. `dependencies` are added to those that have circuit breakers here: the store, the
     endpoints of language models, and an embedder in this process.
 
-    Raises StoreError if the store cannot be reached.
+    Raises StoreError if the store cannot be reached, and ConfigError if a key of the encryption cannot be read.
     """
+    cipher = build_cipher(settings.encryption)
     postgres, remote = Postgres.open(settings.store.url), remote_models or RemoteModels()
     store = build_breaker("store", "the store", STORE_PAUSE)
     models = {role: build_role_breaker(role) for role in called_models(settings, remote)}
@@ -171,7 +177,8 @@ def open_shared_resources(
         settings=settings,
         postgres=postgres,
         corpus=CorpusReader(postgres, protect=store.protect),
-        conversation_store=StoredConversations(postgres, protect=store.protect),
+        conversation_store=StoredConversations(postgres, protect=store.protect, cipher=cipher),
+        cipher=cipher,
         authenticator=_build_authenticator(settings, postgres, store),
         remote_models=replace(remote, protect=lambda role: models[role].protect if role in models else nullcontext),
         dependencies={

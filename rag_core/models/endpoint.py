@@ -17,6 +17,7 @@ import httpx2
 from rag_core.errors import ConfigError, GenerationError, describe_error
 from rag_core.models.chat import RetryableError
 from rag_core.models.chat_bodies import EndpointFailure, describe_refusal, parse_failure, redact_reason
+from rag_core.secret_references import is_reference, read_secret
 
 TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 _TRANSIENT_ERRORS = (httpx2.NetworkError, httpx2.RemoteProtocolError, httpx2.ProxyError)
@@ -58,21 +59,22 @@ class HttpPool:
 class HttpTransport:
     """A Transport over HTTP.
 
-    `api_key_env` names the environment variable that holds the key. If it is empty, only OpenAI's own host receives a
-    key: OPENAI_API_KEY.
+    `api_key` is the key or a reference to it, and `api_key_env` the environment variable that holds it. If both are
+    empty, only OpenAI's own host receives a key: OPENAI_API_KEY.
 
-    Raises ConfigError if `base_url` is not a URL or contains a password. Raises it too if the key has characters that
-    a header cannot hold.
+    Raises ConfigError if `base_url` is not a URL or contains a password. Raises it too if the key cannot be read, or
+    has characters that a header cannot hold.
     """
 
-    def __init__(self, pool: HttpPool, *, base_url: str, api_key_env: str) -> None:
+    def __init__(self, pool: HttpPool, *, base_url: str, api_key_env: str, api_key: str = "") -> None:
         self._pool, self._url = pool, parse_endpoint_url(base_url)
         self.name = f"the endpoint {self._url.netloc.decode()}"
         # OPENAI_API_KEY must not be sent to any other host
         variable = api_key_env or ("OPENAI_API_KEY" if self._url.host == _OPENAI_HOST else "")
-        self._key, self._variable = os.environ.get(variable, "").strip(), variable
+        self._key = (read_secret(api_key, "api_key") if api_key else os.environ.get(variable, "")).strip()
+        self._place = (api_key if is_reference(api_key) else "api_key") if api_key else variable
         if not _VALID_KEY.fullmatch(self._key):
-            raise ConfigError(f"the key in {variable} must be printable ASCII without blanks")
+            raise ConfigError(f"the key in {self._place} must be printable ASCII without blanks")
 
     async def open(self, body: Mapping[str, Any]) -> AsyncGenerator[str, None]:
         """Yields no keep-alives. Raises ConfigError if a proxy of the environment is not a URL."""
@@ -104,8 +106,8 @@ class HttpTransport:
         failure = replace(failure, reason=self._hide_key(failure.reason))
         reason = f"{self.name} {describe_refusal(failure, body['messages'])}"
         if failure.status == httpx2.codes.UNAUTHORIZED:
-            missing = "no key was sent: set api_key_env to the variable that holds it"
-            reason += f" ({f'check the key in {self._variable}' if self._key else missing})"
+            missing = "no key was sent: set api_key to a reference such as env:MODEL_API_KEY"
+            reason += f" ({f'check the key in {self._place}' if self._key else missing})"
         return RetryableError(reason, after) if failure.status in TRANSIENT_STATUSES else GenerationError(reason)
 
     def _build_request(self, http: httpx2.AsyncClient, body: Mapping[str, Any]) -> httpx2.Request:
@@ -169,6 +171,6 @@ def parse_endpoint_url(base_url: str) -> httpx2.URL:
         raise ConfigError(f"base_url's port must be at most {_MAX_PORT}, got {url.port}")
     if url.userinfo:
         raise ConfigError(
-            "base_url must not contain a password: set api_key_env to the name of a variable that holds the key"
+            "base_url must not contain a password: set api_key to a reference to the key, such as env:MODEL_API_KEY"
         )
     return url

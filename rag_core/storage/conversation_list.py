@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 from psycopg import Connection
 from psycopg.rows import dict_row
 
-from rag_core.errors import NotFoundError
+from rag_core.encryption import PLAIN_TEXT, TextCipher
+from rag_core.errors import EncryptionError, NotFoundError
+from rag_core.storage.conversations import decrypt_message, title_place
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.types import Query, conversation_id
 
 LIST = """
-select session_id as id, title, started_at, last_activity_at, n_turns as turns,
+select session_id as id, id as conversation, title, started_at, last_activity_at, n_turns as turns,
   to_char(last_activity_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || ' ' || id as key
 from conversations
 where tenant = %(tenant)s and groups = %(groups)s and memory_store = ''
@@ -36,21 +39,30 @@ DELETE_OLD = "delete from conversations where last_activity_at < now() - make_in
 class ConversationList:
     """The conversations that callers of these groups have, over one connection."""
 
-    def __init__(self, connection: Connection, tenant: str, groups: Sequence[str]) -> None:
-        self._connection, self._tenant, self._groups = connection, tenant, tuple(groups)
+    def __init__(
+        self, connection: Connection, tenant: str, groups: Sequence[str], cipher: TextCipher = PLAIN_TEXT
+    ) -> None:
+        self._connection, self._tenant, self._groups, self._cipher = connection, tenant, tuple(groups), cipher
 
     def conversations(self, limit: int, before: str) -> list[dict[str, Any]]:
-        """A page of conversations, the one with the latest message first. `before` is the `key` of a row."""
+        """A page of conversations, the one with the latest message first. `before` is the `key` of a row.
+
+        A title that cannot be decrypted is empty.
+        """
         time, id = before.split()
         scope = {"groups": sorted(self._groups), "before": time, "before_id": id, "limit": limit}
-        return self._rows(LIST, {"tenant": self._tenant, **scope})
+        rows = self._rows(LIST, {"tenant": self._tenant, **scope})
+        return [{**row, "title": self._decrypt_title(row["title"], row["conversation"])} for row in rows]
 
     def messages(self, session_id: str, limit: int, before: int) -> list[dict[str, Any]]:
-        """A page of messages, newest first. `before`: only those with a lower `n`. Raises NotFoundError."""
+        """A page of messages, newest first. `before`: only those with a lower `n`. Raises NotFoundError,
+        and EncryptionError if a message cannot be decrypted.
+        """
         scope = {**self._scope(session_id), "before": before, "limit": limit}
         if not self._rows(HAS_CONVERSATION, scope):
             raise _not_found(session_id)
-        return self._rows(MESSAGES, scope)
+        rows = self._rows(MESSAGES, scope)
+        return [decrypt_message(row, self._cipher, self._tenant, scope["id"]) for row in rows]
 
     def erase(self, session_id: str, hash: str) -> None:
         """Deletes the conversation, and its answers with their feedback and their part in experiments.
@@ -63,6 +75,12 @@ class ConversationList:
             deleted = [self._connection.execute(statement, scope).rowcount for statement in (DELETE_REPLIES, DELETE)]
         if not any(deleted):
             raise _not_found(session_id)
+
+    def _decrypt_title(self, title: str, conversation: UUID) -> str:
+        try:
+            return self._cipher.decrypt(title, title_place(self._tenant, conversation))
+        except EncryptionError:
+            return ""
 
     def _scope(self, session_id: str) -> dict[str, Any]:
         query = Query(text="", tenant=self._tenant, groups=self._groups, session_id=session_id)

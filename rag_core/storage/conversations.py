@@ -6,7 +6,7 @@ Turns of one conversation are stored one after the other: each locks the row of 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 from psycopg import AsyncConnection
@@ -15,6 +15,7 @@ from psycopg.types.json import Jsonb
 from psycopg_pool import PoolTimeout
 from pydantic import TypeAdapter
 
+from rag_core.encryption import PLAIN_TEXT, Place, TextCipher
 from rag_core.errors import StoreError
 from rag_core.storage.pools import build_pool
 from rag_core.storage.postgres import ASSUME_ROLE, SET_TENANT, Postgres, redact_dsn
@@ -22,17 +23,17 @@ from rag_core.types import UNSTORABLE, Citation, Message, Query, Turn, conversat
 
 # Both parts use the primary key. A turn that is answered again does not see its own messages.
 HISTORY = """
-select role, text, titles, entities, intent, standalone, is_shift from (
+select id, role, text, titles, entities, intent, standalone, is_shift from (
   (select * from messages where tenant = %(tenant)s and conversation_id = %(conversation)s and role <> 'system'
     and (answer_id = '' or answer_id <> %(answer_id)s) order by n limit 1)
   union all
   (select * from messages where tenant = %(tenant)s and conversation_id = %(conversation)s and role <> 'system'
     and (answer_id = '' or answer_id <> %(answer_id)s) order by n desc limit %(limit)s)
-) shown group by n, role, text, titles, entities, intent, standalone, is_shift order by n"""
+) shown group by n, id, role, text, titles, entities, intent, standalone, is_shift order by n"""
 # Locks the row of the conversation.
 ENTER = """
 insert into conversations (tenant, id, session_id, groups, user_id, title)
-values (%(tenant)s, %(conversation)s, %(session_id)s, %(groups)s, %(user_id)s, left(%(title)s, 200))
+values (%(tenant)s, %(conversation)s, %(session_id)s, %(groups)s, %(user_id)s, %(title)s)
 on conflict (tenant, id) do update set last_activity_at = clock_timestamp(),
   user_id = coalesce(nullif(conversations.user_id, ''), excluded.user_id),
   title = coalesce(nullif(conversations.title, ''), excluded.title)"""
@@ -63,10 +64,14 @@ JOIN = """
 insert into participants (tenant, conversation_id, name)
 select %(tenant)s, %(conversation)s, %(participant)s where %(participant)s <> '' on conflict do nothing"""
 
+MAX_TITLE_CHARS = 200
 CONNECTIONS = 4
 """Connections of a process. A statement takes about a millisecond."""
 
 LIMIT_STATEMENTS = " -c statement_timeout=10s"
+
+TEXTS, LISTS, OBJECTS = ("text", "standalone"), ("titles", "entities"), ("sources", "metadata")
+"""The columns of a message that are encrypted, by their form."""
 
 _SOURCES = TypeAdapter(tuple[Citation, ...])
 
@@ -74,11 +79,16 @@ _SOURCES = TypeAdapter(tuple[Citation, ...])
 class StoredConversations:
     """The conversations of a store. Its connections belong to the event loop that uses it first.
 
-    `protect` surrounds each attempt to get a connection.
+    `protect` surrounds each attempt to get a connection. `cipher` encrypts the texts.
     """
 
-    def __init__(self, postgres: Postgres, protect: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
-        self._protect, self._shown = protect, redact_dsn(postgres.dsn)
+    def __init__(
+        self,
+        postgres: Postgres,
+        protect: Callable[[], AbstractContextManager[None]] = nullcontext,
+        cipher: TextCipher = PLAIN_TEXT,
+    ) -> None:
+        self._protect, self._shown, self._cipher = protect, redact_dsn(postgres.dsn), cipher
         self._pool = build_pool(postgres, LIMIT_STATEMENTS, _assume_role, min_size=0, max_size=CONNECTIONS)
 
     async def close(self) -> None:
@@ -87,26 +97,30 @@ class StoredConversations:
     async def history(self, query: Query, limit: int) -> list[Message]:
         """The last `limit` messages, oldest first, after the conversation's first message if that is older.
 
-        The messages of the query's own `answer_id` are left out. Raises StoreError.
+        The messages of the query's own `answer_id` are left out. Raises StoreError, and EncryptionError if a message
+        cannot be decrypted.
         """
         scope = {**_scope(query), "limit": limit}
         async with self._transaction(query.tenant) as connection, connection.cursor(row_factory=dict_row) as cursor:
             await cursor.execute(HISTORY, scope)
-            return [Message(**{name: _freeze(row[name]) for name in row}) for row in await cursor.fetchall()]
+            rows = await cursor.fetchall()
+        messages = [decrypt_message(row, self._cipher, query.tenant, scope["conversation"]) for row in rows]
+        return [Message(**{name: _freeze(row[name]) for name in row if name != "id"}) for row in messages]
 
     async def append(self, turn: Turn, messages: Sequence[Message]) -> None:
         """Stores the messages of a turn, all or none. Stores nothing if the turn is stored. Raises StoreError."""
-        query = turn.query
-        scope = {
-            **_scope(query),
+        query, scope = turn.query, _scope(turn.query)
+        rows = replace_unstorable([_describe(turn, position, message) for position, message in enumerate(messages, 1)])
+        title = replace_unstorable(query.text)[:MAX_TITLE_CHARS]
+        scope |= {
             "session_id": query.session_id,
             "groups": sorted(query.groups),
             "user_id": query.user_id,
             "participant": query.user_id,
-            "title": replace_unstorable(query.text),
+            "title": self._cipher.encrypt(title, title_place(query.tenant, scope["conversation"])),
             "collection": query.collection,
             "messages": Jsonb(
-                replace_unstorable([_describe(turn, position, message) for position, message in enumerate(messages, 1)])
+                [encrypt_message(row, self._cipher, query.tenant, scope["conversation"]) for row in rows]
             ),
         }
         async with self._transaction(query.tenant) as connection:
@@ -161,6 +175,32 @@ def _describe(turn: Turn, position: int, message: Message) -> Mapping[str, Any]:
         "sources": _SOURCES.dump_python(answer.citations, mode="json") if is_answer else [],
         "metadata": {},
     }
+
+
+def encrypt_message(row: Mapping[str, Any], cipher: TextCipher, tenant: str, conversation: UUID) -> dict[str, Any]:
+    """The row of a message with its texts encrypted."""
+    place = (tenant, str(conversation), row["id"])
+    return {
+        **row,
+        **{name: cipher.encrypt(row[name], (*place, name)) for name in TEXTS if name in row},
+        **{name: cipher.encrypt_list(row[name], (*place, name)) for name in LISTS if name in row},
+        **{name: cipher.encrypt_json(row[name], (*place, name)) for name in OBJECTS if name in row},
+    }
+
+
+def decrypt_message(row: Mapping[str, Any], cipher: TextCipher, tenant: str, conversation: UUID) -> dict[str, Any]:
+    """The row of a message, or a part of it with its id, with its texts decrypted. Raises EncryptionError."""
+    place = (tenant, str(conversation), row["id"])
+    return {
+        **row,
+        **{name: cipher.decrypt(row[name], (*place, name)) for name in TEXTS if name in row},
+        **{name: cipher.decrypt_list(row[name], (*place, name)) for name in LISTS if name in row},
+        **{name: cipher.decrypt_json(row[name], (*place, name)) for name in OBJECTS if name in row},
+    }
+
+
+def title_place(tenant: str, conversation: UUID) -> Place:
+    return (tenant, str(conversation), "title")
 
 
 def replace_unstorable(value: Any) -> Any:

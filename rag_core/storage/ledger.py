@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 from uuid import UUID, uuid4
 
 import psycopg
+from anyio import to_thread
 from psycopg import Connection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
@@ -229,8 +230,9 @@ async def job_notifications(postgres: Postgres) -> AsyncGenerator[str, None]:
 
     Raises StoreError if the store is unavailable or the connection is lost.
     """
+    dsn = await to_thread.run_sync(postgres.read_dsn)
     with translate_connection_errors():
-        async with await psycopg.AsyncConnection.connect(postgres.dsn, autocommit=True) as connection:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
             await connection.execute(LISTEN)
             yield ""
             async for notification in connection.notifies():

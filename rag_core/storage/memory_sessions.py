@@ -9,8 +9,18 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from rag_core.encryption import PLAIN_TEXT, TextCipher
 from rag_core.errors import StoreError, UsageError
-from rag_core.storage.conversations import APPEND, ENTER, JOIN, replace_unstorable
+from rag_core.storage.conversations import (
+    APPEND,
+    ENTER,
+    JOIN,
+    MAX_TITLE_CHARS,
+    decrypt_message,
+    encrypt_message,
+    replace_unstorable,
+    title_place,
+)
 from rag_core.storage.postgres import transaction
 from rag_core.types import UNSTORABLE
 
@@ -30,7 +40,7 @@ select session_id as id, started_at, last_activity_at, metadata,
 from conversations c where tenant = %(tenant)s and memory_store = %(store)s
   and (%(conversation)s::uuid is null or id = %(conversation)s) order by last_activity_at, id"""
 HISTORY = """
-select id, %(session_id)s as session_id, role, text as content, created_at as timestamp, metadata from messages
+select id, %(session_id)s as session_id, role, text, created_at as timestamp, metadata from messages
 where tenant = %(tenant)s and conversation_id = %(conversation)s order by n desc limit %(limit)s"""
 DELETE = "delete from conversations where tenant = %(tenant)s and id = %(conversation)s"
 
@@ -42,8 +52,8 @@ _COLUMNS = {"titles": [], "standalone": "", "is_shift": False, "verdict": "unche
 class MemorySessions:
     """The sessions of the tenant's memory store `store`, over one connection. Methods raise StoreError."""
 
-    def __init__(self, connection: Connection, tenant: str, store: str) -> None:
-        self._connection, self._tenant, self._store = connection, tenant, store
+    def __init__(self, connection: Connection, tenant: str, store: str, cipher: TextCipher = PLAIN_TEXT) -> None:
+        self._connection, self._tenant, self._store, self._cipher = connection, tenant, store, cipher
 
     def open(self, session_id: str) -> dict[str, Any]:
         """The row of the session, which begins now if it is new."""
@@ -71,14 +81,19 @@ class MemorySessions:
             "entities": entities if is_listed else [],
             "metadata": metadata,
         }
-        title = text if turn["role"] == "user" else ""
-        scope = {**self._scope(session_id), "title": title, "messages": Jsonb([message])}
+        scope, title = self._scope(session_id), text[:MAX_TITLE_CHARS] if turn["role"] == "user" else ""
+        place, cipher = (self._tenant, scope["conversation"]), self._cipher
+        scope["title"] = cipher.encrypt(title, title_place(*place))
+        scope["messages"] = Jsonb([encrypt_message(message, cipher, *place)])
         participant = replace_unstorable(participant)
         self._run({**scope, "participant": participant}, ENTER, APPEND, JOIN, SET_ACTIVITY)
 
     def history(self, session_id: str, limit: int) -> list[dict[str, Any]]:
-        """The last `limit` turns, oldest first."""
-        return self._run({**self._scope(session_id), "limit": limit}, HISTORY)[::-1]
+        """The last `limit` turns, oldest first. Raises EncryptionError if one cannot be decrypted."""
+        scope = self._scope(session_id)
+        rows = self._run({**scope, "limit": limit}, HISTORY)[::-1]
+        messages = (decrypt_message(row, self._cipher, self._tenant, scope["conversation"]) for row in rows)
+        return [{**message, "content": message.pop("text")} for message in messages]
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """The sessions, the one with the latest activity last."""

@@ -1,7 +1,9 @@
 """Pools of asynchronous connections that survive a restart of the server."""
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 
+from anyio import to_thread
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
@@ -22,7 +24,7 @@ def build_pool(
 ) -> AsyncConnectionPool:
     """A pool that is not open yet. `options` are added to those of all connections; statements commit at once."""
     return AsyncConnectionPool(
-        postgres.dsn,
+        partial(to_thread.run_sync, postgres.read_dsn),
         kwargs={"options": OPTIONS + options, "autocommit": True},
         configure=configure,
         check=_check_open,

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -13,6 +13,7 @@ from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from rag_core.errors import ConfigError, RagError, StoreError
+from rag_core.secret_references import is_reference, read_secret
 from rag_core.storage import embedded, schema
 from rag_core.storage.transport import check_transport
 
@@ -48,10 +49,11 @@ NOT_A_DSN = "(not a DSN)"
 class Postgres:
     """A store with the newest schema. It is small and picklable: workers receive it, and open their own connections.
 
-    `folder` is the folder of an embedded server, or empty.
+    `dsn` can be a reference to the DSN: it is read for each connection, so that a new password is used without a
+    restart. `folder` is the folder of an embedded server, or empty.
     """
 
-    dsn: str
+    dsn: str = field(repr=False)
     folder: str = ""
 
     @classmethod
@@ -60,7 +62,7 @@ class Postgres:
         store = cls.open_unmigrated(url)
         with _translate_errors(url):
             try:
-                schema.migrate(store.dsn)
+                schema.migrate(store.read_dsn())
             except psycopg.OperationalError:
                 if not store.folder:
                     raise
@@ -74,17 +76,17 @@ class Postgres:
         Raises ConfigError if the URL is neither, or if a connection to it could be unencrypted, and StoreError if the
         store cannot be reached or started.
         """
-        if redact_dsn(url) == NOT_A_DSN:
-            raise ConfigError(
-                "store.url must be `embedded` or a DSN such as postgresql://user@host/database, "
-                f"got {url.partition('://')[0]!r:.20}…"
-            )
-        folder = embedded.data_folder() if url == "embedded" else None
+        read = _read_url(url)
+        folder = embedded.data_folder() if read == "embedded" else None
         if not folder:
-            check_transport(url, os.environ)
+            check_transport(read, os.environ)
         with _translate_errors(url):
-            dsn = embedded.start(folder) if folder else _with_timeouts(url)
+            dsn = embedded.start(folder) if folder else str(url)
         return cls(dsn, str(folder or ""))
+
+    def read_dsn(self) -> str:
+        """The DSN with timeouts, read anew if `dsn` is a reference. Raises ConfigError if it cannot be read."""
+        return _with_timeouts(_read_url(self.dsn))
 
     def connect(self, role: Role = "rag_app") -> Connection:
         """Opens a connection that commits each statement unless a transaction is open.
@@ -100,12 +102,12 @@ class Postgres:
 
     def _connect(self) -> Connection:
         try:
-            return psycopg.connect(self.dsn, options=OPTIONS, autocommit=True)
+            return psycopg.connect(self.read_dsn(), options=OPTIONS, autocommit=True)
         except psycopg.OperationalError:
             if not self.folder:
                 raise
             embedded.start(Path(self.folder))
-            return psycopg.connect(self.dsn, options=OPTIONS, autocommit=True)
+            return psycopg.connect(self.read_dsn(), options=OPTIONS, autocommit=True)
 
 
 @contextmanager
@@ -114,6 +116,16 @@ def _translate_errors(url: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         raise StoreError(f"cannot use the store at {redact_dsn(url)}: {error}") from error
+
+
+def _read_url(url: str) -> str:
+    """The URL, or the one that it refers to. Raises ConfigError if it is no DSN, without more of it than its scheme."""
+    plain = read_secret(url, "store.url")
+    if redact_dsn(plain) == NOT_A_DSN:
+        scheme, separator, _ = plain.partition("://")
+        got = f", got {scheme!r:.20}…" if separator else ""
+        raise ConfigError(f"store.url must be `embedded` or a DSN such as postgresql://user@host/database{got}")
+    return plain
 
 
 def _with_timeouts(dsn: str) -> str:
@@ -154,9 +166,9 @@ def retry_attempts(timeout: float, *errors: type[RagError]) -> Iterable[stamina.
 
 
 def redact_dsn(url: str) -> str:
-    """The parts of a DSN that messages can contain: host, port, database and user, but no password."""
-    if url == "embedded":
-        return url
+    """The parts of a DSN that messages can contain: host, port, database and user, or a reference to the DSN."""
+    if url == "embedded" or is_reference(url):
+        return str(url)
     try:
         parameters = conninfo_to_dict(url)
     except psycopg.ProgrammingError:

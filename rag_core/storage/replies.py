@@ -1,6 +1,6 @@
 """The answers of gateways, and the feedback of their readers. Both are deleted after `retention.replies` days."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, get_args
@@ -10,6 +10,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.rows import dict_row
 
+from rag_core.encryption import PLAIN_TEXT, TextCipher
 from rag_core.errors import IdempotencyError, NotFoundError, StoreError, UsageError
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.types import Finish, Grade
@@ -53,6 +54,8 @@ select r.id, r.question, r.standalone, r.collection_name as collection, r.profil
   array(select distinct signal from feedback f cross join unnest(f.signals) signal
     where f.tenant = r.tenant and f.answer_id = r.id order by signal) as signals
 from replies r where r.tenant = %(tenant)s order by r.created_at, r.id"""
+QUESTIONS, OPINIONS = ("question", "standalone"), ("comment", "corrected_answer")
+"""The columns of replies and of feedback that are encrypted. The id of the answer is their place."""
 DELETE_OLD = "delete from replies where created_at < now() - make_interval(days => %(days)s)"
 DELETE_OLD_EXPOSURES = "delete from exposures where created_at < now() - make_interval(days => %(days)s)"
 
@@ -128,15 +131,14 @@ class StoredFeedback:
 
 
 class Replies:
-    """The replies of one tenant, over one connection."""
+    """The replies of one tenant, over one connection. `cipher` encrypts questions, comments and corrections."""
 
-    def __init__(self, connection: Connection, tenant: str) -> None:
-        self._connection = connection
-        self._tenant = tenant
+    def __init__(self, connection: Connection, tenant: str, cipher: TextCipher = PLAIN_TEXT) -> None:
+        self._connection, self._tenant, self._cipher = connection, tenant, cipher
 
     def add(self, replies: Sequence[StoredReply], timeout: float) -> None:
         """Stores new replies in one transaction. Each statement has `timeout` seconds. Raises StoreError."""
-        rows = [{**asdict(reply), "tenant": self._tenant} for reply in replies]
+        rows = [self._encrypt({**asdict(reply), "tenant": self._tenant}, reply.id, QUESTIONS) for reply in replies]
         rows = [{**row, "chunk_ids": list(row["chunk_ids"]), "cited_ids": list(row["cited_ids"])} for row in rows]
         try:
             with transaction(self._connection, self._tenant), self._connection.cursor() as cursor:
@@ -152,8 +154,8 @@ class Replies:
         fingerprint.
         """
         keyed = {"key": idempotency_key, "fingerprint": fingerprint}
-        scope: dict[str, Any] = {**asdict(feedback), **keyed, "tenant": self._tenant, "id": uuid4()}
-        scope["signals"] = list(feedback.signals)
+        texts = self._encrypt(asdict(feedback), feedback.answer_id, OPINIONS)
+        scope = {**texts, **keyed, "tenant": self._tenant, "id": uuid4(), "signals": list(feedback.signals)}
         with transaction(self._connection, self._tenant):
             if self._connection.execute(HAS_REPLY, scope).fetchone() is None:
                 raise NotFoundError(f"no answer {feedback.answer_id!r}: it is unknown, or older than retention.replies")
@@ -166,11 +168,21 @@ class Replies:
             return StoredFeedback(id=id, replayed=True)
 
     def read(self) -> Iterator[RatedReply]:
-        """Yields all replies with their feedback, oldest first."""
+        """Yields all replies with their feedback, oldest first. Raises EncryptionError if one cannot be decrypted."""
         with transaction(self._connection, self._tenant), self._connection.cursor(row_factory=dict_row) as cursor:
             for row in cursor.stream(RATED_REPLIES, {"tenant": self._tenant}):
-                lists = ("chunk_ids", "cited_ids", "comments", "signals")
-                yield RatedReply(**row | {name: tuple(row[name]) for name in lists})
+                lists = ("chunk_ids", "cited_ids", "signals")
+                yield RatedReply(**self._decrypt(row) | {name: tuple(row[name]) for name in lists})
+
+    def _encrypt(self, row: Mapping[str, Any], answer_id: str, names: Sequence[str]) -> dict[str, Any]:
+        place = (self._tenant, answer_id)
+        return {**row, **{name: self._cipher.encrypt(row[name], (*place, name)) for name in names}}
+
+    def _decrypt(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        place = (self._tenant, row["id"])
+        texts = {name: self._cipher.decrypt(row[name], (*place, name)) for name in (*QUESTIONS, "corrected_answer")}
+        comments = tuple(self._cipher.decrypt(comment, (*place, "comment")) for comment in row["comments"])
+        return {**row, **texts, "comments": comments}
 
 
 def delete_old_replies(postgres: Postgres, tenant: str, days: int) -> int:

@@ -5,9 +5,11 @@ A search is exact: it compares every vector that passes the filter, ten thousand
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import psycopg
+from anyio import to_thread
 from pgvector import Vector
 from psycopg import AsyncConnection
 from psycopg.sql import SQL
@@ -52,7 +54,7 @@ class StoredVectors:
 
     def __init__(self, postgres: Postgres, tenant: str, name: str, dimension: int) -> None:
         self._pool = AsyncConnectionPool(
-            postgres.dsn,
+            partial(to_thread.run_sync, postgres.read_dsn),
             kwargs={"options": OPTIONS, "autocommit": True},
             configure=configure_connection,
             min_size=0,

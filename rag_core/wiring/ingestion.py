@@ -10,7 +10,7 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from rag_core.chunking.given import sort_given
-from rag_core.config import LocalModel, Settings
+from rag_core.config import HIDE_SECRETS, LocalModel, Settings
 from rag_core.detection import DetectPatterns, detect_document_profile
 from rag_core.errors import ConfigError, SourceError, validation_lines
 from rag_core.ingestion import given_documents
@@ -21,7 +21,7 @@ from rag_core.ingestion.sources.files import FilesSource
 from rag_core.ingestion.sources.format_uri import brings_chunks, format_uri
 from rag_core.ingestion.sources.given import GivenSource
 from rag_core.ingestion.sources.json_lines import JsonLinesSource
-from rag_core.ingestion.sources.location_rules import LocationRules
+from rag_core.ingestion.sources.location_rules import LocationRules, refuse_password
 from rag_core.ingestion.sources.pushed import PushedSource, pushed_fingerprint, with_pushed_metadata
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.ingestion.sync import DEFAULT_OPTIONS, Sync, SyncOptions
@@ -44,7 +44,7 @@ from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 ACCESS_SETTINGS = {"allowed_locations", "private_networks"}
 """Settings of section ingestion that limit what requests can name."""
 UNRECORDED_SETTINGS: Mapping[str, Any] = {
-    **dict.fromkeys(("api", "store", "tenant", "telemetry", "retention"), True),
+    **dict.fromkeys(("api", "store", "tenant", "telemetry", "retention", "encryption"), True),
     "ingestion": ACCESS_SETTINGS,
 }
 """Settings that a job does not record: they do not change how documents are read, and a DSN can hold a password."""
@@ -81,13 +81,18 @@ def build_sync(
         sources=list(sources.values()),
         recipe=build_recipe(settings),
         profile=settings.profile,
-        settings=settings.model_dump(mode="json", exclude=UNRECORDED_SETTINGS),
+        settings=record_settings(settings),
         delete_share=settings.ingestion.delete_share,
         store_timeout=settings.store.patience_s,
         graph=settings.graph is not None,
         splade=_splade_fingerprint(settings),
         options=options,
     )
+
+
+def record_settings(settings: Settings) -> dict[str, Any]:
+    """The settings that a job records. Secrets are hidden: ingestion needs none of them."""
+    return settings.model_dump(mode="json", exclude=UNRECORDED_SETTINGS, context=HIDE_SECRETS)
 
 
 def settings_from_lease(settings: Settings, lease: Lease) -> Settings:
@@ -203,6 +208,7 @@ def open_source(settings: Settings, location: str, rules: LocationRules | None =
 
 
 def open_files_source(settings: Settings, location: str, rules: LocationRules | None = None) -> FilesSource:
+    refuse_password(location)
     files = settings.files
     return FilesSource.open(location, files.include, files.exclude, files.recursive, settings.limits.file_mb, rules)
 

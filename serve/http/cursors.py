@@ -80,4 +80,4 @@ class Listing:
 
 
 def build_listing(services: Services, caller: Caller, key: str, *name: str | None) -> Listing:
-    return Listing(key=key, name=(caller.tenant, *name), secret=sha256(services.postgres.dsn.encode()).digest())
+    return Listing(key=key, name=(caller.tenant, *name), secret=sha256(services.postgres.read_dsn().encode()).digest())

@@ -74,4 +74,4 @@ def erase(id: ConversationId, caller: MemoryDeleter, services: CurrentServices) 
 @contextmanager
 def _open_list(services: Services, caller: Caller) -> Iterator[ConversationList]:
     with services.postgres.connect() as connection:
-        yield ConversationList(connection, caller.tenant, caller.groups)
+        yield ConversationList(connection, caller.tenant, caller.groups, services.cipher)

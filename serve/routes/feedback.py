@@ -26,6 +26,6 @@ def give_feedback(body: FeedbackBody, caller: Chatter, services: CurrentServices
     """
     services.replies.wait(REPLY_SECONDS)
     with services.postgres.connect() as connection:
-        stored = Replies(connection, caller.tenant).add_feedback(body.feedback, key, body.fingerprint)
+        stored = Replies(connection, caller.tenant, services.cipher).add_feedback(body.feedback, key, body.fingerprint)
     headers = {"Idempotency-Replayed": "true"} if stored.replayed else {}
     return json_response(FeedbackId(id=stored.id), 201, headers)

@@ -19,7 +19,7 @@ from rag_core.errors import TooLargeError
 from rag_core.storage.queue import IngestRequest, Queue
 from rag_core.telemetry.traces import trace_headers
 from rag_core.wire.jobs import Ingested
-from rag_core.wiring.ingestion import UNRECORDED_SETTINGS, location_rules
+from rag_core.wiring.ingestion import location_rules, record_settings
 from serve.authentication.caller import Caller
 from serve.bodies.fields import MEGABYTE
 from serve.bodies.ingest import MAX_DOCUMENTS, IngestBody, UploadBody
@@ -181,7 +181,7 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
     new_job = IngestRequest(
         collection=parsed.collection,
         profile=settings.profile,
-        settings=settings.model_dump(mode="json", exclude=UNRECORDED_SETTINGS),
+        settings=record_settings(settings),
         documents=tuple(accepted.document for accepted in parsed.accepted),
         correlation_id=context.correlation_id,
         traceparent=context.traceparent,

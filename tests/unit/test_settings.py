@@ -333,10 +333,10 @@ DSN = "postgresql://me:hunter2@host/rag"
     ("text", "got"),
     [
         (f"store: {DSN}", "got 'postgresql://me:[secret]@host/rag'"),
-        (f"store: {{url: [{DSN}]}}", "got ['postgresql://me:[secret]@host/rag']"),
+        (f"store: {{url: [{DSN}]}}", "got [secret]"),
         (
-            "generation: {type: openai, model: m, api_key: hunter2}",
-            "unknown setting; did you mean generation.api_key_env?",
+            "generation: {type: openai, model: m, apikey: hunter2}",
+            "unknown setting; did you mean generation.api_key?",
         ),
         ("generation: {type: openai, model: m, api_key_env: hunter-2}", "got '[secret]'"),
         ("generation: {type: openai, model: m, api_key_env: sk-hunter2hunter2}", "got '[secret]'"),

@@ -9,6 +9,7 @@ from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.replies import Feedback, Replies
+from rag_core.wiring.encryption import build_cipher
 
 
 class FeedbackIngestionConfig(NodeConfig):
@@ -30,4 +31,4 @@ class FeedbackIngestionNode:
 def _store_feedback(feedback: Feedback) -> str:
     settings = load_settings()
     with Postgres.open(settings.store.url).connect() as connection:
-        return str(Replies(connection, settings.tenant).add_feedback(feedback).id)
+        return str(Replies(connection, settings.tenant, build_cipher(settings.encryption)).add_feedback(feedback).id)

@@ -10,6 +10,7 @@ from rag_core.contract.nodes.memory_turns import Session, Turn, find_participant
 from rag_core.contract.nodes.postgres_memory import PostgresMemoryStore
 from rag_core.conversation.in_memory import MAX_MESSAGES, MAX_SESSIONS
 from rag_core.storage.postgres import Postgres
+from rag_core.wiring.encryption import build_cipher
 
 IN_POSTGRES = "postgres"
 """The name of the memory store in Postgres, and the beginning of the names of others, such as `postgres:chat`."""
@@ -91,7 +92,8 @@ def open_memory_store(settings: Settings, name: str) -> SessionStore:
     Raises StoreError if Postgres cannot be reached.
     """
     if name.partition(":")[0] == IN_POSTGRES:
-        return PostgresMemoryStore(Postgres.open(settings.store.url), settings.tenant, name)
+        cipher = build_cipher(settings.encryption)
+        return PostgresMemoryStore(Postgres.open(settings.store.url), settings.tenant, name, cipher)
     return _stores[settings.tenant, name]
 
 

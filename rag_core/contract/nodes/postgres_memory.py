@@ -7,6 +7,7 @@ from typing import TypeVar
 from anyio import to_thread
 
 from rag_core.contract.nodes.memory_turns import Session, Turn, find_participant
+from rag_core.encryption import PLAIN_TEXT, TextCipher
 from rag_core.storage.memory_sessions import MemorySessions
 from rag_core.storage.postgres import Postgres
 
@@ -16,8 +17,8 @@ T = TypeVar("T")
 class PostgresMemoryStore:
     """The memory store `name` of a tenant. Each call opens a connection in a thread, so it works in any event loop."""
 
-    def __init__(self, postgres: Postgres, tenant: str, name: str) -> None:
-        self._postgres, self._tenant, self._name = postgres, tenant, name
+    def __init__(self, postgres: Postgres, tenant: str, name: str, cipher: TextCipher = PLAIN_TEXT) -> None:
+        self._postgres, self._tenant, self._name, self._cipher = postgres, tenant, name, cipher
 
     async def get_session(self, session_id: str) -> Session:
         return Session(**await self._run(lambda sessions: sessions.open(session_id)))
@@ -45,4 +46,4 @@ class PostgresMemoryStore:
     @contextmanager
     def _open(self) -> Iterator[MemorySessions]:
         with self._postgres.connect() as connection:
-            yield MemorySessions(connection, self._tenant, self._name)
+            yield MemorySessions(connection, self._tenant, self._name, self._cipher)

@@ -1,6 +1,7 @@
 """The locations that a request can name as a source. The operator's own commands are not limited."""
 
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -13,6 +14,8 @@ SCHEMES = ("file", "gs", "http", "https", "s3")
 """The schemes of request locations. Other drivers of fsspec read archives, other hosts or this process's memory."""
 
 PORTS = {"http": 80, "https": 443}
+
+_PASSWORD = re.compile(r"://[^/?#@]*:[^/?#]*@")
 
 Place: TypeAlias = tuple[str, str, int, str]
 """Scheme, host or bucket, port, and path. Each location below an allowed place has the same first three."""
@@ -30,6 +33,7 @@ class LocationRules:
 
     def check(self, location: str) -> None:
         """Raises LocationError unless the location, with links and percent-encoding resolved, is an allowed one."""
+        refuse_password(location)
         if not self.allowed:
             raise LocationError("requests cannot name locations: ingestion.allowed_locations is empty")
         scheme = "file" if _is_local(location) else location.partition("://")[0]
@@ -48,6 +52,15 @@ class LocationRules:
 
     def _folders(self) -> Iterator[str]:
         return (_resolve(location) for location in self.allowed if _is_local(location))
+
+
+def refuse_password(location: str) -> None:
+    """Raises LocationError for a URI with a password: the URI of a source is stored, and shown with its documents."""
+    if _PASSWORD.search(location):
+        raise LocationError(
+            "a location must not contain a password, because it is stored with the documents; configure the driver "
+            "by fsspec's variables instead, such as FSSPEC_FTP_USERNAME and FSSPEC_FTP_PASSWORD"
+        )
 
 
 def _is_local(location: str) -> bool:

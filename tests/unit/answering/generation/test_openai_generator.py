@@ -189,7 +189,7 @@ def test_an_empty_answer_is_a_failure_and_the_second_generator_answers(pieces: S
 def test_a_refused_key_is_reported_with_the_setting_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = error_response(401, {"error": {"message": "bad key"}})
     assert answered(refusal).error.endswith(
-        "refused with 401: bad key (no key was sent: set api_key_env to the variable that holds it)"
+        "refused with 401: bad key (no key was sent: set api_key to a reference such as env:MODEL_API_KEY)"
     )
     monkeypatch.setenv("MODEL_KEY", "sk-canary-123456")
     with run_endpoint(refusal) as endpoint:
