@@ -1,12 +1,14 @@
 """The messages of conversations, and their order.
 
+A message is shown to callers who have all groups that its first reader had.
+
 Turns of one conversation are stored one after the other: each locks the row of the conversation until it is committed.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 from psycopg import AsyncConnection
@@ -16,6 +18,7 @@ from psycopg_pool import PoolTimeout
 from pydantic import TypeAdapter
 
 from rag_core.errors import StoreError
+from rag_core.storage.conversation_references import FIND_REFERENCED, parse_reference
 from rag_core.storage.pools import build_pool
 from rag_core.storage.postgres import ASSUME_ROLE, SET_TENANT, Postgres, redact_dsn
 from rag_core.types import UNSTORABLE, Citation, Message, Query, Turn, conversation_id
@@ -24,10 +27,10 @@ from rag_core.types import UNSTORABLE, Citation, Message, Query, Turn, conversat
 HISTORY = """
 select role, text, titles, entities, intent, standalone, is_shift from (
   (select * from messages where tenant = %(tenant)s and conversation_id = %(conversation)s and role <> 'system'
-    and (answer_id = '' or answer_id <> %(answer_id)s) order by n limit 1)
+    and groups <@ %(groups)s::text[] and (answer_id = '' or answer_id <> %(answer_id)s) order by n limit 1)
   union all
   (select * from messages where tenant = %(tenant)s and conversation_id = %(conversation)s and role <> 'system'
-    and (answer_id = '' or answer_id <> %(answer_id)s) order by n desc limit %(limit)s)
+    and groups <@ %(groups)s::text[] and (answer_id = '' or answer_id <> %(answer_id)s) order by n desc limit %(limit)s)
 ) shown group by n, role, text, titles, entities, intent, standalone, is_shift order by n"""
 # Locks the row of the conversation.
 ENTER = """
@@ -44,13 +47,13 @@ with given as (
     confidence double precision, verdict text, finish text, sources jsonb, metadata jsonb,
     created_at timestamptz)
 ), added as (
-  insert into messages (tenant, conversation_id, n, turn, id, answer_id, collection_name, role, text, titles, entities,
-    intent, standalone, is_shift, drift, confidence, verdict, finish, sources, metadata,
+  insert into messages (tenant, conversation_id, n, turn, id, answer_id, collection_name, groups, role, text, titles,
+    entities, intent, standalone, is_shift, drift, confidence, verdict, finish, sources, metadata,
     created_at)
   select c.tenant, c.id, c.n_messages + g.position,
     c.n_turns + count(*) filter (where g.role = 'user') over (order by g.position),
-    g.id, %(answer_id)s, %(collection)s, g.role, g.text, g.titles, g.entities, g.intent, g.standalone, g.is_shift,
-    g.drift, g.confidence, g.verdict, g.finish, g.sources, g.metadata,
+    g.id, %(answer_id)s, %(collection)s, %(groups)s::text[], g.role, g.text, g.titles, g.entities, g.intent,
+    g.standalone, g.is_shift, g.drift, g.confidence, g.verdict, g.finish, g.sources, g.metadata,
     coalesce(g.created_at, clock_timestamp())
   from conversations c cross join given g
   where c.tenant = %(tenant)s and c.id = %(conversation)s and not exists (select from messages m
@@ -89,9 +92,8 @@ class StoredConversations:
 
         The messages of the query's own `answer_id` are left out. Raises StoreError.
         """
-        scope = {**_scope(query), "limit": limit}
         async with self._transaction(query.tenant) as connection, connection.cursor(row_factory=dict_row) as cursor:
-            await cursor.execute(HISTORY, scope)
+            await cursor.execute(HISTORY, {**_scope(query), **await _find(connection, query), "limit": limit})
             return [Message(**{name: _freeze(row[name]) for name in row}) for row in await cursor.fetchall()]
 
     async def append(self, turn: Turn, messages: Sequence[Message]) -> None:
@@ -100,7 +102,6 @@ class StoredConversations:
         scope = {
             **_scope(query),
             "session_id": query.session_id,
-            "groups": sorted(query.groups),
             "user_id": query.user_id,
             "participant": query.user_id,
             "title": replace_unstorable(query.text),
@@ -110,6 +111,7 @@ class StoredConversations:
             ),
         }
         async with self._transaction(query.tenant) as connection:
+            scope |= await _find(connection, query)
             for statement in (ENTER, APPEND, JOIN):
                 await connection.execute(statement, scope)
 
@@ -134,7 +136,19 @@ async def _assume_role(connection: AsyncConnection) -> None:
 
 
 def _scope(query: Query) -> dict[str, Any]:
-    return {"tenant": query.tenant, "conversation": conversation_id(query), "answer_id": query.answer_id}
+    return {"tenant": query.tenant, "groups": sorted(query.groups), "answer_id": query.answer_id}
+
+
+async def _find(connection: AsyncConnection, query: Query) -> dict[str, UUID]:
+    """The parameter `conversation`: the one that the session id refers to if the user can continue it, or the own one.
+
+    A reference that the user cannot use is a session id like any other.
+    """
+    if reference := parse_reference(query.session_id):
+        scope = {"reference": reference, "tenant": query.tenant, "user": query.user_id, "sees_all": False}
+        if row := await (await connection.execute(FIND_REFERENCED, scope)).fetchone():
+            return {"conversation": row[0]}
+    return {"conversation": conversation_id(query)}
 
 
 def _freeze(value: Any) -> Any:
