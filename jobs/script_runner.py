@@ -47,7 +47,7 @@ def run_scripts(
 def erase_session(postgres: Postgres, tenant: str, session_id: str) -> None:
     """Deletes the stored conversation of a session of `run_scripts`, if there is one."""
     with postgres.connect() as connection, suppress(NotFoundError):
-        ConversationList(connection, tenant, ()).erase(session_id, hash_conversation(tenant, session_id))
+        ConversationList(connection, tenant, ()).erase(session_id, partial(hash_conversation, tenant))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

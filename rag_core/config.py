@@ -213,8 +213,8 @@ class AuthSettings(Section):
     mode: Literal["none", "keys", "jwt", "both"] = Field(
         "none",
         description="`none` trusts every caller, and listens on loopback only; `keys` requires an API key of "
-        "`rag keys create`, `jwt` an access token of an OpenID provider, and `both` one of the two. With all but `none` "
-        "the gateway can listen on any address.",
+        "`rag keys create`, `jwt` an access token of an OpenID provider, and `both` one of the two. With all but "
+        "`none` the gateway can listen on any address.",
     )
     jwt: JwtSettings | None = Field(None, description="OpenID provider, which the modes `jwt` and `both` require.")
 

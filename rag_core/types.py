@@ -567,9 +567,12 @@ def document_id(tenant: str, collection: str, uri: str) -> UUID:
 
 
 def conversation_id(query: Query) -> UUID:
-    """The id of the query's conversation. Callers of other groups have another conversation under the same session id:
-    its messages can quote documents that they may not read."""
-    return uuid5(_IDS, json.dumps([query.tenant, query.session_id, sorted(query.groups)]))
+    """The id of the query's own conversation. Every user has another conversation under the same session id.
+
+    So has every set of groups if the user is unknown: messages can quote documents that other callers may not read.
+    """
+    owner = {"user": query.user_id} if query.user_id else sorted(query.groups)
+    return uuid5(_IDS, json.dumps([query.tenant, query.session_id, owner]))
 
 
 def chunk_id(document: UUID, text: str, duplicate: int) -> UUID:

@@ -129,4 +129,5 @@ class RecordedAnswerer:
             cached_tokens=usage.cached_tokens,
             seconds=reply.seconds,
             conversation_id=conversation_id(reply.query) if reply.query.session_id else None,
+            user_id=reply.query.user_id,
         )

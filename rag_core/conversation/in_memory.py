@@ -11,14 +11,18 @@ MAX_SESSIONS, MAX_MESSAGES = 1_000, 200
 
 
 class InMemoryConversations:
-    """Conversations by session, tenant and groups. Old ones are forgotten, and old messages of long ones."""
+    """Conversations by tenant, session and user. Old ones are forgotten, and old messages of long ones."""
 
     def __init__(self) -> None:
-        self._sessions: OrderedDict[UUID, deque[tuple[str, Message]]] = OrderedDict()
+        self._sessions: OrderedDict[UUID, deque[tuple[Query, Message]]] = OrderedDict()
 
     async def history(self, query: Query, limit: int) -> list[Message]:
         stored = self._sessions.get(conversation_id(query), ()) if query.session_id else ()
-        messages = [message for answer_id, message in stored if not answer_id or answer_id != query.answer_id]
+        messages = [
+            message
+            for asked, message in stored
+            if set(asked.groups) <= set(query.groups) and (not asked.answer_id or asked.answer_id != query.answer_id)
+        ]
         recent = messages[max(0, len(messages) - limit) :]
         return recent if len(recent) == len(messages) else [messages[0], *recent]
 
@@ -28,8 +32,8 @@ class InMemoryConversations:
             return
         key = conversation_id(query)
         messages = self._sessions.setdefault(key, deque(maxlen=MAX_MESSAGES))
-        if not query.answer_id or query.answer_id not in {answer_id for answer_id, _ in messages}:
-            messages.extend((query.answer_id, message) for message in turn_messages(turn))
+        if not query.answer_id or query.answer_id not in {asked.answer_id for asked, _ in messages}:
+            messages.extend((query, message) for message in turn_messages(turn))
         self._sessions.move_to_end(key)
         while len(self._sessions) > MAX_SESSIONS:
             self._sessions.popitem(last=False)

@@ -9,7 +9,7 @@ from rag_core.types import Message, Query, Turn
 
 @dataclass(frozen=True, slots=True)
 class PostgresConversations:
-    """Conversations by session, tenant and groups, as in memory. Methods raise StoreError."""
+    """Conversations by tenant, session and user, as in memory. Methods raise StoreError."""
 
     stored: StoredConversations
 

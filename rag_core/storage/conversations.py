@@ -1,5 +1,7 @@
 """The messages of conversations, and their order.
 
+A message is shown to callers who have all groups that its first reader had.
+
 Turns of one conversation are stored one after the other: each locks the row of the conversation until it is committed.
 """
 
@@ -17,6 +19,7 @@ from pydantic import TypeAdapter
 
 from rag_core.encryption import PLAIN_TEXT, Place, TextCipher
 from rag_core.errors import StoreError
+from rag_core.storage.conversation_references import FIND_REFERENCED, parse_reference
 from rag_core.storage.pools import build_pool
 from rag_core.storage.postgres import ASSUME_ROLE, SET_TENANT, Postgres, redact_dsn
 from rag_core.types import UNSTORABLE, Citation, Message, Query, Turn, conversation_id
@@ -25,10 +28,10 @@ from rag_core.types import UNSTORABLE, Citation, Message, Query, Turn, conversat
 HISTORY = """
 select id, role, text, titles, entities, intent, standalone, is_shift from (
   (select * from messages where tenant = %(tenant)s and conversation_id = %(conversation)s and role <> 'system'
-    and (answer_id = '' or answer_id <> %(answer_id)s) order by n limit 1)
+    and groups <@ %(groups)s::text[] and (answer_id = '' or answer_id <> %(answer_id)s) order by n limit 1)
   union all
   (select * from messages where tenant = %(tenant)s and conversation_id = %(conversation)s and role <> 'system'
-    and (answer_id = '' or answer_id <> %(answer_id)s) order by n desc limit %(limit)s)
+    and groups <@ %(groups)s::text[] and (answer_id = '' or answer_id <> %(answer_id)s) order by n desc limit %(limit)s)
 ) shown group by n, id, role, text, titles, entities, intent, standalone, is_shift order by n"""
 # Locks the row of the conversation.
 ENTER = """
@@ -45,13 +48,13 @@ with given as (
     confidence double precision, verdict text, finish text, sources jsonb, metadata jsonb,
     created_at timestamptz)
 ), added as (
-  insert into messages (tenant, conversation_id, n, turn, id, answer_id, collection_name, role, text, titles, entities,
-    intent, standalone, is_shift, drift, confidence, verdict, finish, sources, metadata,
+  insert into messages (tenant, conversation_id, n, turn, id, answer_id, collection_name, groups, role, text, titles,
+    entities, intent, standalone, is_shift, drift, confidence, verdict, finish, sources, metadata,
     created_at)
   select c.tenant, c.id, c.n_messages + g.position,
     c.n_turns + count(*) filter (where g.role = 'user') over (order by g.position),
-    g.id, %(answer_id)s, %(collection)s, g.role, g.text, g.titles, g.entities, g.intent, g.standalone, g.is_shift,
-    g.drift, g.confidence, g.verdict, g.finish, g.sources, g.metadata,
+    g.id, %(answer_id)s, %(collection)s, %(groups)s::text[], g.role, g.text, g.titles, g.entities, g.intent,
+    g.standalone, g.is_shift, g.drift, g.confidence, g.verdict, g.finish, g.sources, g.metadata,
     coalesce(g.created_at, clock_timestamp())
   from conversations c cross join given g
   where c.tenant = %(tenant)s and c.id = %(conversation)s and not exists (select from messages m
@@ -100,8 +103,8 @@ class StoredConversations:
         The messages of the query's own `answer_id` are left out. Raises StoreError, and EncryptionError if a message
         cannot be decrypted.
         """
-        scope = {**_scope(query), "limit": limit}
         async with self._transaction(query.tenant) as connection, connection.cursor(row_factory=dict_row) as cursor:
+            scope = {**_scope(query), **await _find(connection, query), "limit": limit}
             await cursor.execute(HISTORY, scope)
             rows = await cursor.fetchall()
         messages = [decrypt_message(row, self._cipher, query.tenant, scope["conversation"]) for row in rows]
@@ -109,21 +112,20 @@ class StoredConversations:
 
     async def append(self, turn: Turn, messages: Sequence[Message]) -> None:
         """Stores the messages of a turn, all or none. Stores nothing if the turn is stored. Raises StoreError."""
-        query, scope = turn.query, _scope(turn.query)
+        query = turn.query
         rows = replace_unstorable([_describe(turn, position, message) for position, message in enumerate(messages, 1)])
         title = replace_unstorable(query.text)[:MAX_TITLE_CHARS]
-        scope |= {
-            "session_id": query.session_id,
-            "groups": sorted(query.groups),
-            "user_id": query.user_id,
-            "participant": query.user_id,
-            "title": self._cipher.encrypt(title, title_place(query.tenant, scope["conversation"])),
-            "collection": query.collection,
-            "messages": Jsonb(
-                [encrypt_message(row, self._cipher, query.tenant, scope["conversation"]) for row in rows]
-            ),
-        }
         async with self._transaction(query.tenant) as connection:
+            scope = {**_scope(query), **await _find(connection, query)}
+            conversation = scope["conversation"]
+            scope |= {
+                "session_id": query.session_id,
+                "user_id": query.user_id,
+                "participant": query.user_id,
+                "title": self._cipher.encrypt(title, title_place(query.tenant, conversation)),
+                "collection": query.collection,
+                "messages": Jsonb([encrypt_message(row, self._cipher, query.tenant, conversation) for row in rows]),
+            }
             for statement in (ENTER, APPEND, JOIN):
                 await connection.execute(statement, scope)
 
@@ -148,7 +150,19 @@ async def _assume_role(connection: AsyncConnection) -> None:
 
 
 def _scope(query: Query) -> dict[str, Any]:
-    return {"tenant": query.tenant, "conversation": conversation_id(query), "answer_id": query.answer_id}
+    return {"tenant": query.tenant, "groups": sorted(query.groups), "answer_id": query.answer_id}
+
+
+async def _find(connection: AsyncConnection, query: Query) -> dict[str, UUID]:
+    """The parameter `conversation`: the one that the session id refers to if the user can continue it, or the own one.
+
+    A reference that the user cannot use is a session id like any other.
+    """
+    if reference := parse_reference(query.session_id):
+        scope = {"reference": reference, "tenant": query.tenant, "user": query.user_id, "sees_all": False}
+        if row := await (await connection.execute(FIND_REFERENCED, scope)).fetchone():
+            return {"conversation": row[0]}
+    return {"conversation": conversation_id(query)}
 
 
 def _freeze(value: Any) -> Any:

@@ -36,15 +36,16 @@ SCRIPT_SCHEMES = ("javascript:", "data:", "vbscript:")
 ABSOLUTE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[^\s\x00-\x1f\x7f]+")
 
 EXPIRE_KEY = """
-update jobs set idempotency_key = '' where tenant = %(tenant)s and idempotency_key = %(key)s and %(key)s <> ''
-  and created_at < now() - interval '24 hours'"""
+update jobs set idempotency_key = '' where tenant = %(tenant)s and user_id = %(user_id)s and idempotency_key = %(key)s
+  and %(key)s <> '' and created_at < now() - interval '24 hours'"""
 ADD_JOB = """
 insert into jobs (tenant, id, sources, profile, settings, status, same, events, request, pushes, size, correlation_id,
-  traceparent, idempotency_key, fingerprint)
+  traceparent, idempotency_key, fingerprint, user_id)
 values (%(tenant)s, %(job)s, '{}', %(profile)s, %(settings)s, 'queued', 0, 1, %(request)s, %(pushes)s, %(size)s,
-  %(correlation_id)s, %(traceparent)s, %(key)s, %(fingerprint)s)
-on conflict (tenant, idempotency_key) where idempotency_key <> '' do nothing returning id"""
-JOB_OF_KEY = "select id, fingerprint from jobs where tenant = %(tenant)s and idempotency_key = %(key)s"
+  %(correlation_id)s, %(traceparent)s, %(key)s, %(fingerprint)s, %(user_id)s)
+on conflict (tenant, user_id, idempotency_key) where idempotency_key <> '' do nothing returning id"""
+JOB_OF_KEY = """
+select id, fingerprint from jobs where tenant = %(tenant)s and user_id = %(user_id)s and idempotency_key = %(key)s"""
 ADD_DOCUMENT = """
 insert into pushed_documents (tenant, job_id, id, uri, body, sha256, media_type, title, url, metadata)
 values (%(tenant)s, %(job)s, %(id)s, %(uri)s, %(body)s, %(sha256)s, %(media_type)s, %(title)s, %(url)s, %(metadata)s)"""
@@ -175,6 +176,7 @@ class IngestRequest:
     The job keeps `settings` as they are now; they do not include store and tenant. `locations` are sources, as in
     `rag ingest`, and `prune`, `confirmed` and `checksum` apply only to them. `only` holds the uris that a retry reads;
     if it is empty, all are read. `from_operator`: a job of `rag ingest` named the locations, so they are not limited.
+    `user_id` is empty for an unknown user; idempotency keys belong to users.
     """
 
     collection: str
@@ -189,6 +191,7 @@ class IngestRequest:
     from_operator: bool = False
     correlation_id: str = ""
     traceparent: str = ""
+    user_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,14 +210,15 @@ class Queue:
         self._tenant = tenant
 
     def enqueue(self, request: IngestRequest, idempotency_key: str = "", fingerprint: str = "") -> EnqueuedJob:
-        """Adds a job in one transaction. If the key was used in the last 24 hours, returns that job and adds nothing.
+        """Adds a job in one transaction. If the user used the key in the last 24 hours, returns that job.
 
-        Raises IdempotencyError if the key was used with another fingerprint. Raises SourceError for a missing or
+        Raises IdempotencyError if the user used the key with another fingerprint. Raises SourceError for a missing or
         duplicate document id, metadata that filters cannot compare, a url that is not absolute, and text that the
         store cannot hold.
         """
         _check_documents(request.documents)
-        scope = {"tenant": self._tenant, "job": uuid4(), "key": idempotency_key, "fingerprint": fingerprint}
+        keyed = {"key": idempotency_key, "fingerprint": fingerprint, "user_id": request.user_id}
+        scope = {"tenant": self._tenant, "job": uuid4(), **keyed}
         try:
             with transaction(self._connection, self._tenant):
                 return self._add_job(request, scope)

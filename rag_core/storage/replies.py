@@ -20,28 +20,33 @@ Signal: TypeAlias = Literal["copied", "opened_source"]
 
 ADD_REPLY = """
 insert into replies (tenant, id, question, standalone, collection_name, profile, pipeline_version, model, chunk_ids,
-  cited_ids, verdict, confidence, finish, prompt_tokens, completion_tokens, cached_tokens, seconds, conversation_id)
+  cited_ids, verdict, confidence, finish, prompt_tokens, completion_tokens, cached_tokens, seconds, conversation_id,
+  user_id)
 values (%(tenant)s, %(id)s, %(question)s, %(standalone)s, %(collection)s, %(profile)s, %(pipeline_version)s, %(model)s,
   %(chunk_ids)s, %(cited_ids)s, %(verdict)s, %(confidence)s, %(finish)s, %(prompt_tokens)s, %(completion_tokens)s,
-  %(cached_tokens)s, %(seconds)s, %(conversation_id)s)
+  %(cached_tokens)s, %(seconds)s, %(conversation_id)s, %(user_id)s)
 on conflict do nothing"""
 LIMIT_TIME = "select set_config('statement_timeout', %(timeout_ms)s::text, true)"
-HAS_REPLY = "select from replies where tenant = %(tenant)s and id = %(answer_id)s for key share"
+# Without a user, callers are not authenticated: every one is an administrator.
+HAS_REPLY = """
+select from replies where tenant = %(tenant)s and id = %(answer_id)s and %(user)s in ('', user_id) for key share"""
 EXPIRE_KEY = """
-update feedback set idempotency_key = '' where tenant = %(tenant)s and idempotency_key = %(key)s and %(key)s <> ''
-  and created_at < now() - interval '24 hours'"""
+update feedback set idempotency_key = '' where tenant = %(tenant)s and user_id = %(user)s and idempotency_key = %(key)s
+  and %(key)s <> '' and created_at < now() - interval '24 hours'"""
 ADD_FEEDBACK = """
 insert into feedback (tenant, id, answer_id, rating, stars, comment, corrected_answer, signals, idempotency_key,
-  fingerprint)
+  fingerprint, user_id)
 values (%(tenant)s, %(id)s, %(answer_id)s, %(rating)s, %(stars)s, %(comment)s, %(corrected_answer)s, %(signals)s,
-  %(key)s, %(fingerprint)s)
-on conflict (tenant, idempotency_key) where idempotency_key <> '' do nothing returning id"""
-FEEDBACK_OF_KEY = "select id, fingerprint from feedback where tenant = %(tenant)s and idempotency_key = %(key)s"
+  %(key)s, %(fingerprint)s, %(user)s)
+on conflict (tenant, user_id, idempotency_key) where idempotency_key <> '' do nothing returning id"""
+FEEDBACK_OF_KEY = """
+select id, fingerprint from feedback
+where tenant = %(tenant)s and user_id = %(user)s and idempotency_key = %(key)s"""
 # The latest rating and stars count, because people change their minds.
 RATED_REPLIES = """
 select r.id, r.question, r.standalone, r.collection_name as collection, r.profile, r.pipeline_version, r.model,
   r.chunk_ids, r.cited_ids, r.verdict, r.confidence, r.finish, r.prompt_tokens, r.completion_tokens, r.cached_tokens,
-  r.seconds, r.created_at,
+  r.seconds, r.conversation_id, r.user_id, r.created_at,
   (select f.rating from feedback f where f.tenant = r.tenant and f.answer_id = r.id and f.rating is not null
     order by f.created_at desc, f.id limit 1) as rating,
   (select f.stars from feedback f where f.tenant = r.tenant and f.answer_id = r.id and f.stars is not null
@@ -64,7 +69,7 @@ DELETE_OLD_EXPOSURES = "delete from exposures where created_at < now() - make_in
 class StoredReply:
     """An answer without its text. `chunk_ids` are those of its passages, best first; `model` can be empty.
 
-    `conversation_id` is None without a session.
+    `conversation_id` is None without a session. `user_id` is empty for an unknown user.
     """
 
     id: str
@@ -84,6 +89,7 @@ class StoredReply:
     cached_tokens: int
     seconds: float
     conversation_id: UUID | None = None
+    user_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,13 +153,15 @@ class Replies:
         except psycopg.Error as error:
             raise StoreError(f"the store refused the replies: {str(error).strip()}") from error
 
-    def add_feedback(self, feedback: Feedback, idempotency_key: str = "", fingerprint: str = "") -> StoredFeedback:
-        """Stores feedback. If the key was used in the last 24 hours, returns that feedback and adds nothing.
+    def add_feedback(
+        self, feedback: Feedback, idempotency_key: str = "", fingerprint: str = "", user: str = ""
+    ) -> StoredFeedback:
+        """Stores feedback. If the user used the key in the last 24 hours, returns that feedback and adds nothing.
 
-        Raises NotFoundError if the tenant has no such answer, and IdempotencyError if the key was used with another
-        fingerprint.
+        Raises NotFoundError if the user has no such answer, and IdempotencyError if the user used the key with another
+        fingerprint. Without a user, the answer can be any one of the tenant.
         """
-        keyed = {"key": idempotency_key, "fingerprint": fingerprint}
+        keyed = {"key": idempotency_key, "fingerprint": fingerprint, "user": user}
         texts = self._encrypt(asdict(feedback), feedback.answer_id, OPINIONS)
         scope = {**texts, **keyed, "tenant": self._tenant, "id": uuid4(), "signals": list(feedback.signals)}
         with transaction(self._connection, self._tenant):

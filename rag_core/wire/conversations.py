@@ -13,7 +13,9 @@ from rag_core.wire.shape import Page, Shape
 
 
 class Conversation(Shape):
-    id: str = Field(description="the `conversation_id` of its requests")
+    id: str = Field(
+        description="the `conversation_id` of its requests; `conversation:` and a UUID if another user opened it"
+    )
     title: str = Field(description="the beginning of the first question")
     started_at: datetime
     last_activity_at: datetime
@@ -22,6 +24,11 @@ class Conversation(Shape):
 
 class Conversations(Page):
     data: list[Conversation]
+
+
+class Participants(Shape):
+    id: str = Field(description="the `conversation_id` that participants send")
+    users: list[str]
 
 
 class Message(Shape):

@@ -11,12 +11,13 @@ READING_ROUTES = frozenset(
         "/v1/answer",
         "/v1/chat/completions",
         "/v1/conversations/{id:conversation}",
+        "/v1/conversations/{id:path}/participants",
         "/v1/feedback",
         "/v1/retrieve",
         "/v1/vector_stores/{collection}/search",
     }
 )
-"""Routes whose POST and DELETE requests change no documents and jobs.
+"""Routes whose POST, PUT and DELETE requests change no documents and jobs.
 
 A new route counts as a changing one until it is listed."""
 

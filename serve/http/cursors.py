@@ -1,7 +1,7 @@
 """Paging of listings by cursors. A cursor names the last row of a page, so rows that are added later shift no page.
 
 Cursors are signed with a secret that all replicas share: the address of the store. A cursor is valid only for one
-listing of one tenant. It grants no access: every page checks again what the caller can read.
+listing of one user. It grants no access: every page checks again what the caller can read.
 """
 
 import hmac
@@ -80,4 +80,5 @@ class Listing:
 
 
 def build_listing(services: Services, caller: Caller, key: str, *name: str | None) -> Listing:
-    return Listing(key=key, name=(caller.tenant, *name), secret=sha256(services.postgres.read_dsn().encode()).digest())
+    secret = sha256(services.postgres.read_dsn().encode()).digest()
+    return Listing(key=key, name=(caller.tenant, caller.user, *name), secret=secret)

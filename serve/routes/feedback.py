@@ -18,7 +18,7 @@ REPLY_SECONDS = 1.0
 
 @router.post("/v1/feedback", status_code=201, responses=success_response(FeedbackId, BODY_PROBLEMS, status=201))
 def give_feedback(body: FeedbackBody, caller: Chatter, services: CurrentServices, key: IdempotencyKey) -> Response:
-    """Stores feedback on an answer. An answer can have any number; the latest rating and stars count.
+    """Stores feedback on an answer of the caller. An answer can have any number; the latest rating and stars count.
 
     The gateway knows an answer for `retention.replies` days, unless `telemetry.replies` is false. A request that is
     repeated within 24 hours with the same `Idempotency-Key` returns the first id. The same key with another request is
@@ -26,6 +26,7 @@ def give_feedback(body: FeedbackBody, caller: Chatter, services: CurrentServices
     """
     services.replies.wait(REPLY_SECONDS)
     with services.postgres.connect() as connection:
-        stored = Replies(connection, caller.tenant, services.cipher).add_feedback(body.feedback, key, body.fingerprint)
+        replies = Replies(connection, caller.tenant, services.cipher)
+        stored = replies.add_feedback(body.feedback, key, body.fingerprint, caller.user)
     headers = {"Idempotency-Replayed": "true"} if stored.replayed else {}
     return json_response(FeedbackId(id=stored.id), 201, headers)

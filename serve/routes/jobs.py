@@ -78,6 +78,7 @@ def retry(id: UUID, caller: Ingester, services: CurrentServices, request: Reques
         build_retry_request(services.postgres, caller.tenant, id),
         correlation_id=request.state.correlation_id,
         traceparent=trace_headers().get("traceparent", ""),
+        user_id=caller.user,
     )
     with services.postgres.connect() as connection:
         new_job = Queue(connection, caller.tenant).enqueue(retry_request)

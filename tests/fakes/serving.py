@@ -4,14 +4,15 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import uvicorn
-from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passages_from_hits
+from fakes.answering import ScriptedGenerator, ScriptedJudge, ScriptedRetriever, passage, passages_from_hits
 
 from rag_core.answering.judging.guard import Guard
 from rag_core.answering.pipeline import AnswerLimits, QueryPipeline
 from rag_core.conversation.in_memory import InMemoryConversations
+from rag_core.conversation.postgres import PostgresConversations
 from rag_core.protocols import Retriever
 from rag_core.retrieval.query.rules import RuleUnderstander
 from rag_core.settings import load_settings
@@ -89,6 +90,18 @@ def scripted_graph(
 
 async def _check_store() -> None:
     """Reports the store as ready, because scripted parts do not use it."""
+
+
+def storing_graph(
+    postgres: Postgres, retriever: Retriever | None = None, authenticator: Authenticator | None = None
+) -> Services:
+    """A graph of scripted parts that keeps its conversations in the store. Its answers are all the same."""
+    generator = ScriptedGenerator(answers=[["Every 45 days [1]."]] * 1_000)
+    retriever = retriever or RecordingRetriever(hits=[passage(1, "Keys are replaced every 45 days.", title="Keys").hit])
+    built = scripted_graph(retriever, generator, postgres=postgres, authenticator=authenticator)
+    conversations = PostgresConversations(built.conversation_store)
+    assert isinstance(built.answerer, QueryPipeline)
+    return replace(built, conversations=conversations, answerer=replace(built.answerer, conversations=conversations))
 
 
 def serve_graph(graph: Services) -> AbstractContextManager[str]:

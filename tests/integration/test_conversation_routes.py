@@ -7,22 +7,19 @@ from typing import Any, TypeVar
 import gateways
 import httpx2
 import pytest
-from fakes.answering import ScriptedGenerator, passage
+from fakes.answering import passage
 from fakes.conversations import converse
-from fakes.serving import RecordingRetriever, scripted_graph
+from fakes.serving import RecordingRetriever, storing_graph
 from targets import superuser
 
 from jobs.script_runner import erase_session
-from rag_core.answering.pipeline import QueryPipeline
 from rag_core.answering.split import hash_conversation
-from rag_core.conversation.postgres import PostgresConversations
 from rag_core.storage.exposures import Exposure, Exposures
 from rag_core.storage.maintenance import remove_old_conversations
 from rag_core.storage.memory_sessions import MemorySessions
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT, Query
 from serve.authentication.caller import Caller
-from serve.services import Services
 
 pytestmark = pytest.mark.postgres
 
@@ -33,17 +30,8 @@ MINE = Query(text="who?", session_id="mine")
 NOWHERE = Postgres("host=/nowhere")
 
 
-def graph(store: Postgres, retriever: RecordingRetriever | None = None) -> Services:
-    """A graph of scripted parts that keeps its conversations in the store."""
-    generator = ScriptedGenerator(answers=[["Every 45 days [1]."]] * 9)
-    built = scripted_graph(retriever or RecordingRetriever(hits=HITS), generator, postgres=store)
-    conversations = PostgresConversations(built.conversation_store)
-    assert isinstance(built.answerer, QueryPipeline)
-    return replace(built, conversations=conversations, answerer=replace(built.answerer, conversations=conversations))
-
-
 def work(store: Postgres, do: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]], who: Caller = ME) -> T:
-    return gateways.run_with_gateway(graph(store), do, who)
+    return gateways.run_with_gateway(storing_graph(store), do, who)
 
 
 def get(store: Postgres, path: str, who: Caller = ME) -> httpx2.Response:
@@ -146,7 +134,7 @@ def test_a_search_understands_the_conversation_and_stores_nothing_in_it(store: P
         names = ({}, {"conversation_id": "mine"}, {"session_id": "mine"})
         return [(await client.post("/v1/retrieve", json={"query": "How often?", **name})).json() for name in names]
 
-    alone, *after = gateways.run_with_gateway(graph(store, retriever), search, ME)
+    alone, *after = gateways.run_with_gateway(storing_graph(store, retriever), search, ME)
     understood = ["How often?", "Who replaces the keys?"]  # the answer cites nothing, so it is not searched
     assert [[variant.text for variant in query.variants] for query in retriever.queries] == [[], understood, understood]
     assert {body["standalone_query"] for body in (alone, *after)} == {"How often?"}
