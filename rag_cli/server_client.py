@@ -1,6 +1,7 @@
 """Requests to a gateway over HTTP."""
 
 import json
+import logging
 import mimetypes
 import os
 import re
@@ -32,7 +33,11 @@ RECONNECT_SECONDS = 0.5
 MAX_PAGE_ROWS = 200
 API_KEY_VARIABLE = "RAG_API_KEY"
 """The environment variable with the API key or the access token for `--server`."""
+MAX_RATE_LIMIT_WAIT = 900.0
+"""Seconds that a request waits altogether for the server's rate limits. The largest batch of files needs 10 minutes."""
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
+
+_log = logging.getLogger(__name__)
 
 _FILE_POINTER = re.compile(r"#/files/(\d+)")
 
@@ -209,11 +214,37 @@ def _open_client(server: str) -> Iterator[httpx2.Client]:
     if not server.startswith(("http://", "https://")):
         raise UsageError(f"--server must be a URL such as http://127.0.0.1:8000, got {server!r}")
     try:
-        with httpx2.Client(base_url=server, timeout=TIMEOUT, headers=_credentials()) as client:
+        with RateLimitedClient(base_url=server, timeout=TIMEOUT, headers=_credentials()) as client:
             yield client
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         hint = "; `rag serve` starts one" if isinstance(error, httpx2.ConnectError) else ""
         raise UnavailableError(f"cannot reach the server at {server}: {error}{hint}") from error
+
+
+class RateLimitedClient(httpx2.Client):
+    """A client that sends a request again when the server's rate limit has room for it.
+
+    The server has done nothing for a request with status 429, so it is safe to send it again.
+    """
+
+    def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+        """Returns the response with status 429 if the waits would be longer than `MAX_RATE_LIMIT_WAIT`."""
+        waited = 0.0
+        while True:
+            response = super().send(request, **options)
+            seconds = _retry_seconds(response)
+            if response.status_code != httpx2.codes.TOO_MANY_REQUESTS or waited + seconds > MAX_RATE_LIMIT_WAIT:
+                return response
+            response.close()
+            _log.warning("the server's rate limit is reached: waiting %g s", seconds)
+            time.sleep(seconds)
+            waited += seconds
+
+
+def _retry_seconds(response: httpx2.Response) -> float:
+    """The header `Retry-After`, or 1 if it is missing or is a date."""
+    value = response.headers.get("Retry-After", "")
+    return max(float(value), 1.0) if value.isdecimal() else 1.0
 
 
 def _credentials() -> Mapping[str, str]:

@@ -9,7 +9,12 @@ from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_rows
 from rag_core.errors import EncryptionError, UsageError
 from rag_core.storage import embedded
-from rag_core.storage.maintenance import Maintenance, remove_old_conversations, remove_old_replies
+from rag_core.storage.maintenance import (
+    Maintenance,
+    remove_idle_buckets,
+    remove_old_conversations,
+    remove_old_replies,
+)
 from rag_core.storage.postgres import Postgres, redact_dsn
 from rag_core.storage.reencryption import encrypt_rows
 from rag_core.wiring.encryption import build_cipher
@@ -66,7 +71,7 @@ def maintain(options: GlobalOptions) -> None:
     Every sync does the same for its collection, except for the graph. Searches and syncs continue meanwhile.
 
     Also deletes the answers and the feedback that are older than `retention.replies` days, and the conversations whose
-    last message is older than `retention.conversations` days.
+    last message is older than `retention.conversations` days, and the buckets of rate limits that were idle for a day.
 
     Example: rag store maintain
     """
@@ -77,6 +82,7 @@ def maintain(options: GlobalOptions) -> None:
             *Maintenance().run_all(postgres, settings.tenant),
             *remove_old_replies(postgres, settings.tenant, settings.retention.replies),
             *remove_old_conversations(postgres, settings.tenant, settings.retention.conversations),
+            *remove_idle_buckets(postgres, settings.tenant),
         ]
     rows = [asdict(change) for change in changes]
     print_rows(rows, ("action", "subject", "collection", "seconds"), options, "nothing to do")

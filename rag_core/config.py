@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from ipaddress import ip_address
 from operator import not_
-from typing import Annotated, Any, ClassVar, Literal, Self, assert_never
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, assert_never
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -230,6 +230,70 @@ class AuthSettings(Section):
         return self.jwt if self.mode in ("jwt", "both") else None
 
 
+RateKind: TypeAlias = Literal["documents", "bulk_documents", "searches", "answers", "tokens"]
+"""What rate limits count. Bulk documents are those of sources, and of callers with the scope `ingest:bulk`."""
+
+Rate: TypeAlias = Annotated[int, Field(ge=0)]
+"""A number a minute; 0 is no limit."""
+
+
+class TenantRates(Section):
+    """Amounts a minute of all users of a tenant together; 0 is no limit."""
+
+    documents: Rate = Field(100, description="Documents a minute that are sent to `/v1/ingest`.")
+    bulk_documents: Rate = Field(
+        10_000,
+        description="Documents a minute of callers with the scope `ingest:bulk`; a location of a source counts as one.",
+    )
+    searches: Rate = Field(1_000, description="Searches a minute.")
+    answers: Rate = Field(1_000, description="Answers a minute.")
+    tokens: Rate = Field(1_000_000, description="Tokens a minute of the language model, of prompts and completions.")
+
+
+class UserRates(Section):
+    """Amounts a minute of a single user; 0 is no limit."""
+
+    documents: Rate = Field(0, description="Documents a minute that are sent to `/v1/ingest`.")
+    bulk_documents: Rate = Field(0, description="Documents a minute of callers with the scope `ingest:bulk`.")
+    searches: Rate = Field(500, description="Searches a minute.")
+    answers: Rate = Field(500, description="Answers a minute.")
+    tokens: Rate = Field(500_000, description="Tokens a minute of the language model, of prompts and completions.")
+
+
+class RateOverrides(Section):
+    """Amounts a minute that replace those of all tenants."""
+
+    tenant: dict[RateKind, Rate] = Field({}, description="Amounts of all users of the tenant together.")
+    user: dict[RateKind, Rate] = Field({}, description="Amounts of each of its users.")
+
+
+class RateLimitSettings(Section):
+    """The amounts a minute that tenants and users can request from all gateways of a store together."""
+
+    enabled: bool | None = Field(
+        None, description="Whether the limits apply. Without a value they apply unless `auth.mode` is `none`."
+    )
+    burst: int = Field(
+        100,
+        ge=1,
+        description="Operations that can follow each other at once after a pause, if the limit is not smaller. For "
+        "tokens it is the limit itself.",
+    )
+    tenant: TenantRates = Field(TenantRates(), description="Limits of each tenant.")
+    user: UserRates = Field(UserRates(), description="Limits of each user.")
+    tenants: dict[str, RateOverrides] = Field(
+        {}, examples=[{"harbour-team": {"tenant": {"searches": 5000}}}], description="Other limits, by tenant."
+    )
+
+    def tenant_rate(self, tenant: str, kind: RateKind) -> int:
+        overrides = self.tenants.get(tenant, RateOverrides())
+        return overrides.tenant.get(kind, getattr(self.tenant, kind))
+
+    def user_rate(self, tenant: str, kind: RateKind) -> int:
+        overrides = self.tenants.get(tenant, RateOverrides())
+        return overrides.user.get(kind, getattr(self.user, kind))
+
+
 class TelemetrySettings(Section):
     """The logs and metrics of servers and jobs. OpenTelemetry's own variables, OTEL_*, configure traces."""
 
@@ -306,7 +370,10 @@ class ServingSettings(Section):
         0, ge=0, description="Maximum number of searches in progress; further ones wait. 0 allows four per CPU."
     )
     queue: int = Field(
-        32, ge=0, description="Maximum number of waiting answers, and of waiting searches; further ones get status 503."
+        32,
+        ge=0,
+        description="Maximum number of waiting answers, and of waiting searches, of each tenant; further ones get "
+        "status 503.",
     )
     preload: tuple[str, ...] = Field(
         (),
@@ -1225,7 +1292,7 @@ _NOT_IN_VERSION: Mapping[str, Any] = {
     **dict.fromkeys(
         (
             *("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "auth", "experiment"),
-            *("skipped", "document_profiles", "encryption"),
+            *("skipped", "document_profiles", "encryption", "rate_limits"),
         ),
         True,
     ),
@@ -1263,6 +1330,9 @@ class Settings(Section):
     store: StoreSettings = Field(StoreSettings(), description="Postgres database.")
     api: ApiSettings = Field(ApiSettings(), description="HTTP API.")
     auth: AuthSettings = Field(AuthSettings(), description="Identification of the gateway's callers.")
+    rate_limits: RateLimitSettings = Field(
+        RateLimitSettings(), description="Amounts a minute that tenants and users can request."
+    )
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
     retention: RetentionSettings = Field(RetentionSettings(), description="Deletion of what users left.")
     encryption: EncryptionSettings = Field(
@@ -1318,6 +1388,12 @@ class Settings(Section):
     def detect_patterns(self) -> dict[str, dict[str, tuple[str, ...]]]:
         """The patterns of the profiles that are detected for single documents, by profile."""
         return {name: profile.detect for name, profile in self.document_profiles.items()}
+
+    @property
+    def limits_rates(self) -> bool:
+        """True if `rate_limits` apply. A gateway that trusts every caller has no limits unless they are enabled."""
+        enabled = self.rate_limits.enabled
+        return self.auth.mode != "none" if enabled is None else enabled
 
     @property
     def pipeline_version(self) -> str:

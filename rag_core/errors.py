@@ -24,6 +24,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── ModelError                     a model's files are missing or unreadable, or its deployment broke
 │   ├── BusyError                      another job holds the source
 │   ├── OverloadedError                a queue is full; a later attempt can succeed
+│   ├── RateLimitedError               a tenant or a user exceeds a rate limit; it can be tried again later
 │   ├── CircuitOpenError               a dependency failed repeatedly and is not called for a while
 │   ├── RetrievalError                 a leg or a reranker broke, or every leg of a retriever did
 │   ├── GenerationError                a generator, or the endpoint behind it, refused or broke
@@ -45,6 +46,7 @@ Constructors take positional arguments only: keyword-only ones do not survive pi
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from math import ceil
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -158,6 +160,17 @@ class BusyError(UnavailableError):
 
 class OverloadedError(UnavailableError):
     """A queue is full."""
+
+
+class RateLimitedError(UnavailableError):
+    """A caller exceeds a rate limit. It has room for the request again in `seconds`."""
+
+    def __init__(self, rule: str, seconds: float) -> None:
+        super().__init__(rule, seconds)
+        self.rule, self.seconds = rule, seconds
+
+    def __str__(self) -> str:
+        return f"{self.rule}; send the request again in {ceil(self.seconds)} s"
 
 
 class CircuitOpenError(UnavailableError):

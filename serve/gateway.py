@@ -8,7 +8,7 @@ from fastapi import Depends, FastAPI
 from fastapi_offline import FastAPIOffline
 
 from serve.bodies.openapi import COMMON_PROBLEMS, add_problem_schema
-from serve.http.admission import Admission, build_gates
+from serve.http.admission import build_gates
 from serve.http.aliases import Aliases
 from serve.http.body_limit import BodyLimit
 from serve.http.changes import check_changes
@@ -78,9 +78,9 @@ def build_fastapi(profiles: ServedProfiles) -> FastAPI:
         redoc_url=None,
     )
     app.state.profiles = profiles
+    app.state.gates = build_gates(services.settings)
     add_problem_handlers(app)
-    app.add_middleware(Admission, gates=build_gates(services.settings))  # the last one that is added is called first
-    app.add_middleware(RequestChecks)
+    app.add_middleware(RequestChecks)  # the last one that is added is called first
     app.add_middleware(BodyLimit, limits=BODY_LIMITS)
     app.add_middleware(TransferDeadline, seconds=services.settings.serving.transfer_timeout_s)
     app.add_middleware(RequestTelemetry)

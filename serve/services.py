@@ -18,6 +18,7 @@ from rag_core.storage.conversations import StoredConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.keys import KeyFinder
 from rag_core.storage.postgres import Postgres
+from rag_core.storage.rate_limits import RateLimiter
 from rag_core.types import Hit, Query
 from rag_core.wiring.budget import stage_limits
 from rag_core.wiring.encryption import build_cipher
@@ -63,6 +64,7 @@ class Services:
     dependencies: Mapping[str, Dependency]
     replies: ReplyLog
     authenticator: Authenticator
+    rate_limiter: RateLimiter
     remote_models: RemoteModels = field(default_factory=RemoteModels)
     cipher: TextCipher = PLAIN_TEXT
 
@@ -72,6 +74,7 @@ class Services:
         await self.corpus.close()
         await self.conversation_store.close()
         await self.authenticator.close()
+        await self.rate_limiter.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,7 @@ class SharedResources:
     corpus: CorpusReader
     conversation_store: StoredConversations
     authenticator: Authenticator
+    rate_limiter: RateLimiter
     remote_models: RemoteModels
     dependencies: Mapping[str, Dependency]
     cipher: TextCipher = PLAIN_TEXT
@@ -142,6 +146,7 @@ class SharedResources:
             replies=self.replies,
             authenticator=self.authenticator,
             cipher=self.cipher,
+            rate_limiter=self.rate_limiter,
         )
 
     def _select_models(self, settings: Settings) -> RemoteModels:
@@ -180,6 +185,7 @@ def open_shared_resources(
         conversation_store=StoredConversations(postgres, protect=store.protect, cipher=cipher),
         cipher=cipher,
         authenticator=_build_authenticator(settings, postgres, store),
+        rate_limiter=RateLimiter(postgres, protect=store.protect),
         remote_models=replace(remote, protect=lambda role: models[role].protect if role in models else nullcontext),
         dependencies={
             "store": store_dependency(postgres, store),

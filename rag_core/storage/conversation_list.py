@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 from psycopg import Connection

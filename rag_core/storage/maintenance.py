@@ -23,6 +23,7 @@ from rag_core.storage.graph.repair import repair
 from rag_core.storage.lexical.backfill import backfill
 from rag_core.storage.lexical.merging import merge
 from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.rate_limits import delete_idle_buckets
 from rag_core.storage.replies import delete_old_replies
 from rag_core.storage.statistics import analyze_stale_tables, analyze_table
 
@@ -183,6 +184,11 @@ def remove_old_replies(postgres: Postgres, tenant: str, days: int) -> list[Chang
 def remove_old_conversations(postgres: Postgres, tenant: str, days: int) -> list[Change]:
     """Deletes old conversations: see `delete_old_conversations`. Raises StoreError if that fails."""
     return _remove_old_rows("conversations", lambda: delete_old_conversations(postgres, tenant, days))
+
+
+def remove_idle_buckets(postgres: Postgres, tenant: str) -> list[Change]:
+    """Deletes idle buckets of rate limits: see `delete_idle_buckets`. Raises StoreError if that fails."""
+    return _remove_old_rows("buckets of rate limits", lambda: delete_idle_buckets(postgres, tenant))
 
 
 def _remove_old_rows(subject: str, delete: Callable[[], int]) -> list[Change]:

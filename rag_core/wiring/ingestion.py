@@ -44,7 +44,7 @@ from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 ACCESS_SETTINGS = {"allowed_locations", "private_networks"}
 """Settings of section ingestion that limit what requests can name."""
 UNRECORDED_SETTINGS: Mapping[str, Any] = {
-    **dict.fromkeys(("api", "store", "tenant", "telemetry", "retention", "encryption"), True),
+    **dict.fromkeys(("api", "auth", "store", "tenant", "telemetry", "retention", "encryption", "rate_limits"), True),
     "ingestion": ACCESS_SETTINGS,
 }
 """Settings that a job does not record: they do not change how documents are read, and a DSN can hold a password."""

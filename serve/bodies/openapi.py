@@ -31,6 +31,7 @@ COMMON_PROBLEMS = problem_responses(400, 401, 403, 404, 406, 408, 413, 421, 422,
 """The problems of every route, including those that the middleware raises."""
 BODY_PROBLEMS = problem_responses(415)
 MODEL_PROBLEMS = problem_responses(502, 504)
+RATE_PROBLEMS = problem_responses(429)
 CONFLICT_PROBLEMS = problem_responses(409)
 
 EVENT: Mapping[str, Any] = {

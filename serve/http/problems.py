@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from rag_core.errors import (
     LocationError,
     NotFoundError,
     RagError,
+    RateLimitedError,
     ReadOnlyError,
     ScopeError,
     StageTimeoutError,
@@ -55,14 +57,16 @@ STATUSES: Sequence[tuple[type[RagError], int]] = (
     (StageTimeoutError, 504),
     (GenerationError, 502),
     (JudgeError, 502),
+    (RateLimitedError, 429),
     (UnavailableError, 503),
     (TransientError, 503),
     (DocumentError, 422),
 )
-RETRYABLE = frozenset({408, 502, 503, 504})
+RETRYABLE = frozenset({408, 429, 502, 503, 504})
 RECOVERY: Mapping[int, Sequence[str]] = {
     408: ("retry_after",),
     413: ("send_less",),
+    429: ("retry_after",),
     502: ("retry_after",),
     503: ("retry_after",),
     504: ("retry_after", "raise_timeout_ms", "reduce_top_k"),
@@ -80,6 +84,7 @@ TITLES = {
     415: "Unsupported Media Type",
     421: "Misdirected Request",
     422: "Unprocessable Content",
+    429: "Too Many Requests",
     431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     502: "Bad Gateway",
@@ -169,6 +174,8 @@ def _error_headers(error: Exception) -> Mapping[str, str]:
             return {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         case ScopeError():
             return {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{error.scope}"'}
+        case RateLimitedError():
+            return {"Retry-After": str(ceil(error.seconds))}
         case HTTPException():
             return error.headers or {}
         case _:

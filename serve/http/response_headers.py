@@ -36,6 +36,7 @@ class ResponseHeaders:
                 headers["X-Request-ID"] = read_request_id(requested.get("x-request-id", "")) or correlation_id
                 headers["X-API-Version"] = API_VERSION
                 headers["X-Pipeline-Version"] = _components(scope)
+                headers.update(scope["state"].get("rate_limit_headers", {}))
                 headers.append("Server-Timing", f"total;dur={1000 * (time.perf_counter() - started):.1f}")
                 if headers.get("content-type") == "application/json" and VENDOR_JSON in requested.get("accept", ""):
                     headers["Content-Type"] = VENDOR_JSON

@@ -5,7 +5,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from rag_core.events import (
     CitationAdded,
@@ -22,12 +22,14 @@ from rag_core.types import Query, StageReport
 from rag_core.wire import events as wire_events
 from rag_core.wire.answer import Answered, create_answer_id
 from rag_core.wire.shape import json_text
-from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
+from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Answer
+from serve.http.admission import take_answer_turn
 from serve.http.dependencies import Chatter, CurrentProfiles
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
 from serve.http.problems import describe_problem
+from serve.http.rate_limits import MeteredAnswerer, limit_answers
 from serve.http.request_headers import IdempotencyKey
 from serve.http.responses import json_response, public_stages, server_timing
 from serve.public_errors import public_message
@@ -36,7 +38,11 @@ from serve.variants import AnswerVariant
 router = APIRouter()
 
 
-@router.post("/v1/answer", responses=success_response(Answered, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
+@router.post(
+    "/v1/answer",
+    responses=success_response(Answered, BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS, events=True),
+    dependencies=[Depends(limit_answers), Depends(take_answer_turn)],
+)
 async def answer(
     body: Answer, caller: Chatter, profiles: CurrentProfiles, request: Request, key: IdempotencyKey
 ) -> Response:
@@ -51,7 +57,7 @@ async def answer(
     variants, exposure = await profiles.assign(body.profile, query)
     variant = variants.answer_variant(body.options)
     request.state.components = variant.components
-    answerer = variant.recorded_answerer(id, exposure)
+    answerer = MeteredAnswerer(variant.recorded_answerer(id, exposure), profiles.own.services, caller)
     if body.stream:
         return EventStream(format_frames(_stream_answer(id, variant, answerer, query, request)))
     reply = await answerer.answer(query)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 from uuid import uuid4
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from rag_core.events import Event, fold
 from rag_core.protocols import Answerer
@@ -21,13 +21,15 @@ from rag_core.wire.shape import json_text
 from serve.authentication.caller import Caller
 from serve.bodies.chat import Chat
 from serve.bodies.chat_events import Envelope, can_retract, closing_chunks, describe_completion, event_chunks
-from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
+from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import SearchScope
+from serve.http.admission import take_answer_turn
 from serve.http.connections import open_catalog
 from serve.http.dependencies import Chatter, CurrentProfiles, Reader
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
 from serve.http.problems import describe_problem
+from serve.http.rate_limits import MeteredAnswerer, limit_answers
 from serve.http.responses import json_response, server_timing
 from serve.profiles import ServedProfiles
 from serve.variants import AnswerVariant
@@ -40,7 +42,11 @@ router = APIRouter()
 MAX_LISTED_COLLECTIONS = 1000
 
 
-@router.post("/v1/chat/completions", responses=success_response(Completion, BODY_PROBLEMS, MODEL_PROBLEMS, events=True))
+@router.post(
+    "/v1/chat/completions",
+    responses=success_response(Completion, BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS, events=True),
+    dependencies=[Depends(limit_answers), Depends(take_answer_turn)],
+)
 async def complete(body: Chat, caller: Chatter, profiles: CurrentProfiles, request: Request) -> Response:
     """Answers the user's last message.
 
@@ -53,7 +59,7 @@ async def complete(body: Chat, caller: Chatter, profiles: CurrentProfiles, reque
     request.state.components = variant.components
     envelope = _build_envelope(body, variant)
     query = replace(query, answer_id=envelope.id)
-    answerer = variant.recorded_answerer(envelope.id, exposure)
+    answerer = MeteredAnswerer(variant.recorded_answerer(envelope.id, exposure), profiles.own.services, caller)
     if body.stream:
         return await _stream_response(_stream_chunks(answerer, query, envelope), request)
     reply = await answerer.answer(query)

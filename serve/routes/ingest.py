@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import partial
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, from_thread, to_thread
 from anyio.lowlevel import RunVar
 from fastapi import APIRouter, Request, Response
 from starlette.concurrency import run_in_threadpool
@@ -29,10 +29,11 @@ from serve.bodies.ingest_requests import (
     parse_ingest_json,
     raise_unknown_profile,
 )
-from serve.bodies.openapi import BODY_PROBLEMS, Responses
+from serve.bodies.openapi import BODY_PROBLEMS, RATE_PROBLEMS, Responses
 from serve.bodies.uploads import open_upload_form
 from serve.http.dependencies import CurrentProfiles, Ingester
 from serve.http.problems import RejectedDocumentsError, describe_problem
+from serve.http.rate_limits import Use, charge_request
 from serve.http.request_headers import IdempotencyKey, WaitSeconds
 from serve.http.responses import json_response
 from serve.profiles import ServedProfiles
@@ -85,6 +86,7 @@ RESPONSES: Responses = {
         "description": "The job failed or was cancelled, or some documents are not in the index: see `items`",
     },
     **BODY_PROBLEMS,
+    **RATE_PROBLEMS,
 }
 
 
@@ -108,8 +110,9 @@ async def ingest(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
-    """The caller, the served profiles and the headers of an ingest request."""
+    """An ingest request with its caller, the served profiles, and the values of its headers."""
 
+    request: Request
     caller: Caller
     profiles: ServedProfiles
     idempotency_key: str
@@ -125,6 +128,7 @@ async def _submit(request: Request, caller: Caller, profiles: ServedProfiles, id
     # this request's own span if traces are exported, else the client's
     traceparent = trace_headers().get("traceparent", request.headers.get("traceparent", ""))
     context = RequestContext(
+        request=request,
         caller=caller,
         profiles=profiles,
         idempotency_key=idempotency_key,
@@ -171,7 +175,8 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
     """Queues a job for the source and the valid documents of a request.
 
     A request without a source and without a valid document raises RejectedDocumentsError. If all its documents are too
-    large, it raises TooLargeError instead. Raises LocationError if requests cannot name a location.
+    large, it raises TooLargeError instead. Raises LocationError if requests cannot name a location, and
+    RateLimitedError if the caller sends too many documents.
     """
     if not parsed.accepted and parsed.source is None:
         if all(rejected.too_large for rejected in parsed.rejected):
@@ -198,9 +203,18 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
             confirmed=source.confirmed,
             checksum=source.checksum,
         )
+    from_thread.run(charge_request, context.request, context.caller, *_list_uses(context.caller, new_job))
     with services.postgres.connect() as connection:
         job = Queue(connection, context.caller.tenant).enqueue(new_job, context.idempotency_key, parsed.fingerprint)
     return Submission(parsed=parsed, job=job)
+
+
+def _list_uses(caller: Caller, job: IngestRequest) -> list[Use]:
+    """The documents of the request. The documents of a source are not known yet, so each location counts as one."""
+    uses = []
+    if job.documents:
+        uses.append(Use("bulk_documents" if "ingest:bulk" in caller.scopes else "documents", len(job.documents)))
+    return [*uses, Use("bulk_documents", len(job.locations))] if job.locations else uses
 
 
 def _profile_settings(profiles: ServedProfiles, name: str) -> Settings:

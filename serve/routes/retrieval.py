@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from math import inf
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 
 from rag_core.errors import RagError, RetrievalError, StageTimeoutError
 from rag_core.retrieval.query.understood import ConversationRetriever
@@ -15,12 +15,14 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.types import Hit, Query, StageReport
 from rag_core.wire.retrieval import Profile, Retrieval
 from rag_core.wire.shape import json_bytes
-from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
+from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Retrieve
+from serve.http.admission import take_search_turn
 from serve.http.cursors import Listing, build_listing
 from serve.http.dependencies import CurrentProfiles, Reader
 from serve.http.problems import describe_problem, problem_response
+from serve.http.rate_limits import limit_searches
 from serve.http.responses import json_response, public_stages, server_timing
 from serve.readiness import explain_timeout
 from serve.services import Services
@@ -33,7 +35,11 @@ GRACE_SECONDS = 0.1
 RRF_K = 60
 
 
-@router.post("/v1/retrieve", responses=success_response(Retrieval, BODY_PROBLEMS, MODEL_PROBLEMS))
+@router.post(
+    "/v1/retrieve",
+    responses=success_response(Retrieval, BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS),
+    dependencies=[Depends(limit_searches), Depends(take_search_turn)],
+)
 async def retrieve(body: Retrieve, caller: Reader, profiles: CurrentProfiles, request: Request) -> Response:
     """Returns hits, best first.
 

@@ -5,16 +5,18 @@ from math import inf
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 
 from rag_core.types import Hit
 from rag_core.wire.openai import FoundFile, SearchPage, TextPart
 from serve.bodies.chat import RankingOptions, Search
 from serve.bodies.fields import Text
-from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
+from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import SearchScope
+from serve.http.admission import take_search_turn
 from serve.http.dependencies import CurrentProfiles, Reader
+from serve.http.rate_limits import limit_searches
 from serve.http.responses import json_response, server_timing
 from serve.routes.retrieval import run_search
 from serve.variants import SearchOptions
@@ -23,7 +25,9 @@ router = APIRouter()
 
 
 @router.post(
-    "/v1/vector_stores/{collection}/search", responses=success_response(SearchPage, BODY_PROBLEMS, MODEL_PROBLEMS)
+    "/v1/vector_stores/{collection}/search",
+    responses=success_response(SearchPage, BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS),
+    dependencies=[Depends(limit_searches), Depends(take_search_turn)],
 )
 async def search(collection: Text, body: Search, caller: Reader, profiles: CurrentProfiles) -> Response:
     """Returns hits, best first."""

@@ -19,6 +19,7 @@ from rag_core.settings import load_settings
 from rag_core.storage.conversations import StoredConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
+from rag_core.storage.rate_limits import RateLimiter
 from rag_core.types import Hit, Query, Style
 from serve.authentication.caller import Authenticator, OpenAuthenticator
 from serve.gateway import build_fastapi
@@ -85,6 +86,7 @@ def scripted_graph(
         dependencies={"store": Dependency(_check_store, required=True)},
         replies=ReplyLog(postgres),
         authenticator=authenticator or OpenAuthenticator(settings.tenant),
+        rate_limiter=RateLimiter(postgres),
     )
 
 

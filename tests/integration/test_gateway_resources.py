@@ -23,6 +23,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import WriteTarget
+from rag_core.storage.rate_limits import RateLimiter
 from rag_core.types import Draft
 from rag_core.wiring.models import RemoteModels
 from serve.authentication.caller import Caller, OpenAuthenticator
@@ -52,6 +53,7 @@ def graph(store: Postgres) -> Services:
         corpus=CorpusReader(store),
         conversation_store=StoredConversations(store),
         authenticator=OpenAuthenticator(TENANT),
+        rate_limiter=RateLimiter(store),
         remote_models=RemoteModels(),
         dependencies={"store": store_dependency(store, Breaker("the store"))},
     )

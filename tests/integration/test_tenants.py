@@ -31,6 +31,7 @@ from rag_core.storage.keys import Keys
 from rag_core.storage.parts import split_draft
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
+from rag_core.storage.rate_limits import Charge, RateLimiter
 from rag_core.storage.replies import Feedback, Replies
 from rag_core.types import Query
 
@@ -64,6 +65,7 @@ def fill(store: Postgres) -> None:
     end(target)
     write(begin(store, [large]), [first])
     asyncio.run(add_vector(store, Vector(values=[1, 2], metadata={"kind": "memo"})))
+    asyncio.run(charge_search(store))
     with store.connect() as connection:
         pushed = PushedDocument(id="a", body=b"pushed")
         asked = IngestRequest(collection="pushes", profile="default", settings={}, documents=(pushed,))
@@ -75,6 +77,12 @@ def fill(store: Postgres) -> None:
         exposure = Exposure(experiment="one", variant="control", bucket=1, conversation="c", tenant=TENANT)
         Exposures(connection, TENANT).add({"ans_1": exposure})
     converse(store, Query(text="who?", tenant=TENANT, session_id="s", user_id="u"))
+
+
+async def charge_search(store: Postgres) -> None:
+    limiter = RateLimiter(store)
+    await limiter.charge(TENANT, [Charge(kind="searches", cost=1, need=1, per_minute=1, burst=1)])
+    await limiter.close()
 
 
 async def add_vector(store: Postgres, vector: Vector) -> None:

@@ -10,6 +10,7 @@ from rag_core.errors import (
     DocumentError,
     JudgeError,
     RagError,
+    RateLimitedError,
     StageTimeoutError,
     TransientError,
     UsageError,
@@ -58,6 +59,7 @@ def test_the_exit_codes_are_as_drawn_and_those_below_have_their_parents() -> Non
 
 def examples() -> list[RagError]:
     special = {
+        RateLimitedError: RateLimitedError("a user can use at most 5 searches a minute", 2.1),
         StageTimeoutError: StageTimeoutError("rerank", 0.05),
         DocumentError: DocumentError("parse", "page 3 has no text layer", True, "skipped"),
         TransientError: TransientError("read", "connection reset", True),

@@ -6,7 +6,8 @@ from uuid import UUID
 import httpx2
 import pytest
 
-from rag_cli.server_client import Receipt
+from rag_cli import server_client
+from rag_cli.server_client import RateLimitedClient, Receipt
 from rag_core.errors import ResponseError, UnavailableError, UsageError
 
 JOB = str(UUID(int=1))
@@ -71,3 +72,31 @@ def test_a_rejected_request_is_an_error(errors: dict[str, Any]) -> None:
 def test_a_malformed_response_is_an_error(status: int, body: Any, message: str) -> None:
     with pytest.raises(ResponseError, match=message):
         receipt(status, body)
+
+
+def send(monkeypatch: pytest.MonkeyPatch, refusals: int, retry_after: str) -> tuple[int, list[float], list[bytes]]:
+    """The last status, the waits, and the bodies that a server received which refuses the first requests."""
+    waits: list[float] = []
+    bodies: list[bytes] = []
+
+    def respond(request: httpx2.Request) -> httpx2.Response:
+        bodies.append(request.read())
+        is_refused = len(bodies) <= refusals
+        return httpx2.Response(429 if is_refused else 200, headers={"Retry-After": retry_after} if is_refused else {})
+
+    monkeypatch.setattr(server_client.time, "sleep", waits.append)
+    with RateLimitedClient(base_url="http://gateway", transport=httpx2.MockTransport(respond)) as client:
+        status = client.post("/v1/ingest", files=[("files", ("a.txt", b"text"))]).status_code
+    return status, waits, bodies
+
+
+def test_a_request_beyond_a_rate_limit_is_sent_again_when_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    status, waits, bodies = send(monkeypatch, refusals=2, retry_after="7")
+    assert (status, waits, len(bodies), len(set(bodies))) == (200, [7, 7], 3, 1)
+
+
+@pytest.mark.parametrize(("retry_after", "waits"), [("901", []), ("400", [400, 400])])
+def test_a_request_waits_for_a_rate_limit_only_for_a_time(
+    monkeypatch: pytest.MonkeyPatch, retry_after: str, waits: list[float]
+) -> None:
+    assert send(monkeypatch, refusals=9, retry_after=retry_after)[:2] == (429, waits)

@@ -22,7 +22,7 @@ def load(profile: str, *overrides: str) -> Settings:
 
 
 def share(own: Settings) -> SharedResources:
-    parts: dict[str, Any] = dict.fromkeys(("postgres", "corpus", "conversation_store", "authenticator"))
+    parts: dict[str, Any] = dict.fromkeys(("postgres", "corpus", "conversation_store", "authenticator", "rate_limiter"))
     models = RemoteModels(protect=lambda _: nullcontext)
     return SharedResources(settings=own, remote_models=models, dependencies={}, **parts)
 

@@ -65,7 +65,8 @@ def test_who_waits_where_too_many_wait_is_told_to_come_again() -> None:
 
 
 def test_who_watches_or_waits_for_jobs_leaves_room_for_who_asks() -> None:
-    questions = sum(gate.limit + gate.queue for gate in build_gates(settings()).values())
+    gates = build_gates(settings())
+    questions = sum(gate.limit + gate.queue for gate in (gates.answers, gates.searches))
     assert MAX_WATCHERS + MAX_WAITERS + questions < MAX_ONGOING_REQUESTS / 8
 
 
