@@ -40,9 +40,9 @@ update jobs set idempotency_key = '' where tenant = %(tenant)s and idempotency_k
   and created_at < now() - interval '24 hours'"""
 ADD_JOB = """
 insert into jobs (tenant, id, sources, profile, settings, status, same, events, request, pushes, size, correlation_id,
-  traceparent, idempotency_key, fingerprint)
+  traceparent, idempotency_key, fingerprint, user_id)
 values (%(tenant)s, %(job)s, '{}', %(profile)s, %(settings)s, 'queued', 0, 1, %(request)s, %(pushes)s, %(size)s,
-  %(correlation_id)s, %(traceparent)s, %(key)s, %(fingerprint)s)
+  %(correlation_id)s, %(traceparent)s, %(key)s, %(fingerprint)s, %(user_id)s)
 on conflict (tenant, idempotency_key) where idempotency_key <> '' do nothing returning id"""
 JOB_OF_KEY = "select id, fingerprint from jobs where tenant = %(tenant)s and idempotency_key = %(key)s"
 ADD_DOCUMENT = """
@@ -71,7 +71,7 @@ where p.tenant = %(tenant)s and p.job_id = %(job)s and not exists (
       and (newer_job.created_at, newer_job.id) > (j.created_at, j.id) and newer_job.status <> 'cancelled'
       and newer_job.request ->> 'collection' = j.request ->> 'collection')
 order by p.id"""
-STORED_REQUEST = "select request from jobs where tenant = %(tenant)s and id = %(job)s"
+STORED_REQUEST = "select request, user_id from jobs where tenant = %(tenant)s and id = %(job)s"
 
 # Begins a statement with the table `waiting`: the jobs that can start now and have no valid lease. Only one job at a
 # time pushes documents into a collection, and the versions of a document are ingested in the order in which they
@@ -175,6 +175,7 @@ class IngestRequest:
     The job keeps `settings` as they are now; they do not include store and tenant. `locations` are sources, as in
     `rag ingest`, and `prune`, `confirmed` and `checksum` apply only to them. `only` holds the uris that a retry reads;
     if it is empty, all are read. `from_operator`: a job of `rag ingest` named the locations, so they are not limited.
+    `user_id` is the user whose documents are erased by `rag purge --user`; it is empty without one.
     """
 
     collection: str
@@ -189,6 +190,7 @@ class IngestRequest:
     from_operator: bool = False
     correlation_id: str = ""
     traceparent: str = ""
+    user_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +295,8 @@ def build_retry_request(postgres: Postgres, tenant: str, job: UUID) -> IngestReq
         with transaction(connection, tenant), connection.cursor(row_factory=dict_row) as cursor:
             scope = {"tenant": tenant, "job": job}
             documents = cursor.execute(RETRYABLE_DOCUMENTS, scope, binary=True).fetchall()
-            stored = (cursor.execute(STORED_REQUEST, scope).fetchone() or {})["request"] or {}
+            job_row = cursor.execute(STORED_REQUEST, scope).fetchone() or {}
+    stored = job_row["request"] or {}
     retry_all = row["status"] != "completed"
     only = () if retry_all else tuple(uri for uri in dead_letters if not uri.startswith(PUSHED_URI))
     locations = stored["locations"] if stored else row["sources"]
@@ -307,6 +310,7 @@ def build_retry_request(postgres: Postgres, tenant: str, job: UUID) -> IngestReq
         only=only,
         from_operator=stored.get("from_operator", False) if stored else True,
         correlation_id=row["correlation_id"],
+        user_id=job_row["user_id"],
         **(options or {"prune": False}),  # `rag ingest` does not store its options: deleting nothing is safe
     )
     if not request.locations and not request.documents:
@@ -463,6 +467,7 @@ def _job_row(request: IngestRequest) -> dict[str, Any]:
         "size": None if request.locations else len(request.documents),
         "correlation_id": request.correlation_id,
         "traceparent": request.traceparent,
+        "user_id": request.user_id,
     }
 
 

@@ -185,6 +185,7 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
         documents=tuple(accepted.document for accepted in parsed.accepted),
         correlation_id=context.correlation_id,
         traceparent=context.traceparent,
+        user_id=context.caller.user,
     )
     if source := parsed.source:
         rules = location_rules(services.settings)
