@@ -7,7 +7,7 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from rag_core.errors import NotFoundError
-from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.postgres import transaction
 from rag_core.types import Query, conversation_id
 
 LIST = """
@@ -30,7 +30,6 @@ delete from exposures e where e.tenant = %(tenant)s and (
     where tenant = %(tenant)s and session_id = %(session_id)s and memory_store = '' and id <> %(id)s))"""
 DELETE_REPLIES = "delete from replies where tenant = %(tenant)s and conversation_id = %(id)s"
 DELETE = "delete from conversations where tenant = %(tenant)s and id = %(id)s"
-DELETE_OLD = "delete from conversations where last_activity_at < now() - make_interval(days => %(days)s)"
 
 
 class ConversationList:
@@ -75,12 +74,3 @@ class ConversationList:
 
 def _not_found(session_id: str) -> NotFoundError:
     return NotFoundError(f"no conversation {session_id!r}: it is unknown, or older than retention.conversations")
-
-
-def delete_old_conversations(postgres: Postgres, tenant: str, days: int) -> int:
-    """Deletes the conversations whose last message is older, and returns their number.
-
-    They are those of all tenants, or of `tenant` if the login has no roles of the store.
-    """
-    with postgres.connect("rag_worker") as connection, transaction(connection, tenant):
-        return connection.execute(DELETE_OLD, {"days": days}).rowcount

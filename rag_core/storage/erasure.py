@@ -16,11 +16,12 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from rag_core.errors import StoreError
 from rag_core.storage.catalog import Catalog
-from rag_core.storage.erasure_rules import CONDITIONS, EVIDENCE, KEPT
+from rag_core.storage.erasure_rules import CONDITIONS, EVIDENCE, KEPT, OF_JOBS, REDACTIONS
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.lexical.merging import merge
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.retention import LAST_COMPLETED_JOBS
 
 TABLES = """
 select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant'
@@ -37,20 +38,34 @@ select id from replies where tenant = %(tenant)s and (conversation_id = any(%(co
 union
 select answer_id from messages
 where tenant = %(tenant)s and conversation_id = any(%(conversations)s) and answer_id <> ''"""
-# The last completed job of a collection names the profile with which the collection was ingested.
-JOBS = """
-select id from jobs j where tenant = %(tenant)s and (user_id = %(user)s
-  or finished_at < %(before)s and not (status = 'completed' and run = (select max(run) from jobs l
-    where l.tenant = j.tenant and l.collection = j.collection and l.status = 'completed')))"""
+JOBS: LiteralString = f"""
+select id from jobs where tenant = %(tenant)s and (user_id = %(user)s
+  or finished_at < %(before)s and (tenant, run) not in ({LAST_COMPLETED_JOBS}))"""  # noqa: S608 - a constant
 DOCUMENTS = """
 select c.name, d.id from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.tenant = %(tenant)s and d.user_id = %(user)s"""
+# What log lines can quote. The columns of a table are read as rows of one text each.
+MARKS = """
+select unnest(array[id::text, session_id, title]) from conversations where tenant = %(tenant)s
+  and id = any(%(conversations)s)
+union select unnest(array[text, standalone]) from messages where tenant = %(tenant)s
+  and conversation_id = any(%(conversations)s)
+union select unnest(array[id, question, standalone]) from replies where tenant = %(tenant)s and id = any(%(answers)s)
+union select unnest(array[comment, corrected_answer]) from feedback where tenant = %(tenant)s
+  and answer_id = any(%(answers)s)
+union select unnest(array[id::text, correlation_id, idempotency_key]) from jobs where tenant = %(tenant)s
+  and id = any(%(jobs)s)
+union select uri from job_items where tenant = %(tenant)s and job_id = any(%(jobs)s)
+union select unnest(array[id, uri, title, url]) from pushed_documents where tenant = %(tenant)s
+  and job_id = any(%(jobs)s)
+union select unnest(array[id::text, uri, title]) from documents where tenant = %(tenant)s and id = any(%(documents)s)"""
 OPEN_JOBS = """
 select id from jobs where tenant = %(tenant)s and status in ('queued', 'running')
   and (%(everything)s or id = any(%(jobs)s))"""
 COLLECTIONS = "select id from collections where tenant = %(tenant)s order by id"
 COUNT = "select count(*), count(*) filter (where {condition}) from {table} t where t.tenant = %(tenant)s"
 DELETE = "delete from {table} t where t.tenant = %(tenant)s and ({condition})"
+REDACT = "update {table} t set {changes} where t.tenant = %(tenant)s and ({condition})"
 VACUUM = "vacuum (analyze) {table}"
 REWRITE = "vacuum (full, analyze) {table}"
 
@@ -142,6 +157,12 @@ class Eraser:
                 counts[table] = (row[0], row[1]) if row else (0, 0)
         return counts
 
+    def read_marks(self, selection: Selection) -> frozenset[str]:
+        """The ids, names and texts by which log lines can be recognized."""
+        with transaction(self._connection, self._scope.tenant):
+            texts = {text for (text,) in self._connection.execute(MARKS, self._parameters(selection))}
+        return frozenset(filter(None, {self._scope.user, self._scope.session, *texts}))
+
     def erase(self, selection: Selection) -> None:
         """Cancels the open jobs, deletes the rows in one transaction, and rewrites the segments of the lexical index.
 
@@ -152,9 +173,22 @@ class Eraser:
             self._drop_documents(selection)
             for table, rule in self._rules.items():
                 if rule != NONE and (self._scope.covers_tenant or table not in DERIVED_TABLES):
-                    self._connection.execute(self._build(DELETE, table), self._parameters(selection))
+                    self._delete_rows(table, selection)
         for collection in self._list_collections():
             merge(self._connection, self._scope.tenant, collection, dead_share=0.0)
+
+    def _delete_rows(self, table: str, selection: Selection) -> None:
+        changes = None if self._scope.covers_tenant else REDACTIONS.get(table)
+        if changes:
+            delete = SQL(DELETE).format(table=Identifier("rag", table), condition=SQL(OF_JOBS))
+            redact = SQL(REDACT).format(
+                table=Identifier("rag", table), changes=SQL(changes), condition=SQL(self._rules[table])
+            )
+            statements = [delete, redact]
+        else:
+            statements = [self._build(DELETE, table)]
+        for statement in statements:
+            self._connection.execute(statement, self._parameters(selection))
 
     def _cancel_jobs(self, selection: Selection) -> None:
         """Cancels jobs before their rows go: their workers can then write nothing more."""
@@ -232,6 +266,16 @@ def erase(
         TableCount(table=table, rows=rows, found=found, left=after[table][1], note=notes.get(table, ""))
         for table, (rows, found) in before.items()
     ]
+
+
+def find_marks(postgres: Postgres, scope: ErasureScope, hash_session: Callable[[str], str]) -> frozenset[str]:
+    """The ids, names and texts of what would be erased, before it is. Raises StoreError."""
+    try:
+        with postgres.connect("rag_worker") as connection:
+            eraser = Eraser(connection, scope, hash_session)
+            return eraser.read_marks(eraser.select())
+    except psycopg.Error as error:
+        raise StoreError(f"the store could not be read: {str(error).strip()}") from error
 
 
 def reclaim_space(postgres: Postgres, tables: Collection[str], rewrite: bool) -> None:

@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from typing import LiteralString
 
 # A segment is rewritten if some of its chunks have no document any more, or one that is erased.
-REWRITTEN_SEGMENTS: LiteralString = """lexical_segments s where s.tenant = %(tenant)s
+REWRITTEN_SEGMENTS: LiteralString = """
+array(select s.id from lexical_segments s where s.tenant = %(tenant)s
   and s.n_chunks > (select coalesce(sum(d.n_chunks), 0) from lexical_documents d
     where d.tenant = s.tenant and d.collection = s.collection and d.segment_id = s.id and not d.dead
-      and d.document_id <> all(%(documents)s))"""
+      and d.document_id <> all(%(documents)s)))"""
 
 OF_CONVERSATIONS: LiteralString = "t.conversation_id = any(%(conversations)s)"
 OF_DOCUMENTS: LiteralString = "t.document_id = any(%(documents)s)"
@@ -34,8 +35,8 @@ CONDITIONS: Mapping[str, LiteralString] = {
     "feedback": "t.answer_id = any(%(answers)s)",
     "exposures": "t.answer_id = any(%(answers)s) or t.conversation = any(%(hashes)s) or t.created_at < %(before)s",
     "jobs": "t.id = any(%(jobs)s)",
-    "job_items": f"{OF_JOBS} or {OF_DOCUMENTS}",
-    "job_events": f"{OF_JOBS} or (t.detail ->> 'document_id')::uuid = any(%(documents)s)",
+    "job_items": f"{OF_JOBS} or {OF_DOCUMENTS} and t.uri <> ''",
+    "job_events": f"{OF_JOBS} or (t.detail ->> 'document_id')::uuid = any(%(documents)s) and t.detail ->> 'uri' <> ''",
     "pushed_documents": OF_JOBS,
     "draft_parts": f"{OF_JOBS} or {OF_DOCUMENTS}",
     "documents": "t.id = any(%(documents)s)",
@@ -48,10 +49,16 @@ CONDITIONS: Mapping[str, LiteralString] = {
     "entities": """not exists (select from mentions m where m.tenant = t.tenant and m.collection = t.collection
   and m.entity = t.id and m.document_id <> all(%(documents)s))""",
     "lexical_documents": f"t.dead or {OF_DOCUMENTS}",
-    "lexical_segments": f"t.id = any(array(select s.id from {REWRITTEN_SEGMENTS}))",
-    "lexical_postings": f"t.segment_id = any(array(select s.id from {REWRITTEN_SEGMENTS}))",
+    "lexical_segments": f"t.id = any({REWRITTEN_SEGMENTS})",
+    "lexical_postings": f"t.segment_id = any({REWRITTEN_SEGMENTS})",
 }
 """The rows that are erased, by table. Those of the lexical index are written again without the erased documents."""
+
+REDACTIONS: Mapping[str, LiteralString] = {
+    "job_items": "uri = '', reason = case when reason is null then null else 'erased' end, retryable = false",
+    "job_events": """detail = detail || '{"uri": "", "reason": "erased"}'""",
+}
+"""The changes to rows of other users' jobs: the row stays, because the job counts it, but its texts are erased."""
 
 KEPT: Mapping[str, str] = {
     "collections": "names of collections; `rag collections drop` deletes one",

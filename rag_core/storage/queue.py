@@ -22,6 +22,7 @@ from psycopg.types.json import Jsonb
 from rag_core.errors import IdempotencyError, NotFoundError, SourceError, UsageError
 from rag_core.storage.ledger import ADD_EVENT, Ledger
 from rag_core.storage.postgres import Postgres, transaction, translate_connection_errors
+from rag_core.storage.retention import DELETIONS
 
 PUSHED_URI = "push:///"
 JSON_LINES_SCHEME = "jsonl:"
@@ -30,8 +31,6 @@ JSON_LINES_SCHEME = "jsonl:"
 this uri, and the uris of the documents begin with it."""
 MAX_ATTEMPTS = 3
 """The number of attempts after which a job fails. An attempt has failed if its worker died or lost the store."""
-BODY_DAYS = 7
-"""Days after a job's end during which the bodies of its failed documents are kept for a retry."""
 SCRIPT_SCHEMES = ("javascript:", "data:", "vbscript:")
 ABSOLUTE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[^\s\x00-\x1f\x7f]+")
 
@@ -144,9 +143,6 @@ FIND_ABANDONED = """
 select tenant, id, fence from jobs
 where request is not null and status in ('queued', 'running') and attempts >= %(max_attempts)s
   and (lease_until is null or lease_until < clock_timestamp())"""
-DELETE_OLD_BODIES = """
-delete from pushed_documents p using jobs j where j.tenant = p.tenant and j.id = p.job_id
-  and j.finished_at < now() - make_interval(days => %(days)s)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,10 +408,10 @@ class Leases:
             Ledger(self._connection, tenant).end(job, "failed", reason, fence=fence) for tenant, job, fence in abandoned
         )
 
-    def delete_old_bodies(self) -> None:
-        """Deletes the remaining bodies of documents of jobs that ended more than `BODY_DAYS` days ago."""
+    def delete_old_bodies(self, days: int) -> None:
+        """Deletes the remaining bodies of documents of jobs that ended more than `days` days ago."""
         with transaction(self._connection, self._tenant):
-            self._connection.execute(DELETE_OLD_BODIES, {"days": BODY_DAYS})
+            self._connection.execute(DELETIONS["uploads"], {"days": days})
 
 
 def _lease_scope(lease: Lease) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from rag_core.errors import IdempotencyError, NotFoundError, StoreError, UsageError
-from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.postgres import transaction
 from rag_core.types import Finish, Grade
 
 Signal: TypeAlias = Literal["copied", "opened_source"]
@@ -53,8 +53,6 @@ select r.id, r.question, r.standalone, r.collection_name as collection, r.profil
   array(select distinct signal from feedback f cross join unnest(f.signals) signal
     where f.tenant = r.tenant and f.answer_id = r.id order by signal) as signals
 from replies r where r.tenant = %(tenant)s order by r.created_at, r.id"""
-DELETE_OLD = "delete from replies where created_at < now() - make_interval(days => %(days)s)"
-DELETE_OLD_EXPOSURES = "delete from exposures where created_at < now() - make_interval(days => %(days)s)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,13 +169,3 @@ class Replies:
             for row in cursor.stream(RATED_REPLIES, {"tenant": self._tenant}):
                 lists = ("chunk_ids", "cited_ids", "comments", "signals")
                 yield RatedReply(**row | {name: tuple(row[name]) for name in lists})
-
-
-def delete_old_replies(postgres: Postgres, tenant: str, days: int) -> int:
-    """Deletes the replies that are older, with their feedback and exposures, and returns their number.
-
-    They are those of all tenants, or of `tenant` if the login has no roles of the store.
-    """
-    with postgres.connect("rag_worker") as connection, transaction(connection, tenant):
-        connection.execute(DELETE_OLD_EXPOSURES, {"days": days})
-        return connection.execute(DELETE_OLD, {"days": days}).rowcount

@@ -127,6 +127,21 @@ def test_a_document_belongs_to_the_user_who_pushed_it_last(store: Postgres) -> N
     assert violations(store) == []
 
 
+def test_the_job_of_another_user_keeps_its_counts_without_the_name_of_the_document(store: Postgres) -> None:
+    push(store, "bob", "zanzibar", "one")
+    push(store, "ann", "zanzibar", "two")
+    with superuser(store) as connection:
+        connection.execute("""insert into rag.job_events (tenant, job_id, seq, stage, status, detail)
+            select i.tenant, job_id, 99, 'document', 'failed', jsonb_build_object('document_id', document_id, 'uri', uri)
+            from rag.job_items i join rag.jobs j on j.tenant = i.tenant and j.id = i.job_id where user_id = 'bob'""")
+    erased = purge(store, user="ann")
+    assert not any(count.left for count in erased.values())
+    with superuser(store) as connection:
+        assert connection.execute("select uri, status from rag.job_items").fetchall() == [("", "completed")]
+        details = connection.execute("select detail ->> 'uri' from rag.job_events where seq = 99").fetchall()
+    assert details == [("",)]
+
+
 def test_a_session_leaves_the_others_of_the_user(store: Postgres) -> None:
     for session in ("one", "two"):
         converse(store, Query(text="who?", tenant=TENANT, session_id=session, user_id="ann"))
