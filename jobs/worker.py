@@ -82,7 +82,7 @@ class Worker:
                 leases.fail_abandoned()
                 self._next_check = now + self._poll_seconds
             if now >= self._next_cleanup:
-                leases.delete_old_bodies()
+                leases.delete_old_bodies(self._settings.retention.uploads)
                 self._next_cleanup = now + CLEANUP_SECONDS
             if lease := leases.claim(self._name, self._lease_seconds):
                 self._run_job(lease)

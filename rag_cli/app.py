@@ -17,6 +17,7 @@ from rag_cli.fsck import fsck
 from rag_cli.gate import gate
 from rag_cli.ingest import ingest
 from rag_cli.promote import promote
+from rag_cli.purge import purge
 from rag_cli.push import add_server_option
 from rag_cli.report import report
 from rag_cli.search import search
@@ -86,6 +87,7 @@ app.add_typer(jobs.app, name="jobs")
 app.add_typer(store.app, name="store")
 app.add_typer(keys.app, name="keys")
 app.command()(fsck)
+app.command()(purge)
 app.add_typer(config.app, name="config")
 app.command()(doctor)
 for commands in (app, *(group.typer_instance for group in app.registered_groups)):

@@ -9,14 +9,10 @@ from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_rows
 from rag_core.errors import EncryptionError, UsageError
 from rag_core.storage import embedded
-from rag_core.storage.maintenance import (
-    Maintenance,
-    remove_idle_buckets,
-    remove_old_conversations,
-    remove_old_replies,
-)
+from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, redact_dsn
 from rag_core.storage.reencryption import encrypt_rows
+from rag_core.storage.retention import delete_old_rows
 from rag_core.wiring.encryption import build_cipher
 
 app = typer.Typer(help="The store: an embedded Postgres that starts when needed, or your own.", no_args_is_help=True)
@@ -70,8 +66,8 @@ def maintain(options: GlobalOptions) -> None:
 
     Every sync does the same for its collection, except for the graph. Searches and syncs continue meanwhile.
 
-    Also deletes the answers and the feedback that are older than `retention.replies` days, and the conversations whose
-    last message is older than `retention.conversations` days, and the buckets of rate limits that were idle for a day.
+    Also deletes what is older than the days of the section `retention`: answers with their feedback, conversations,
+    uploads of failed documents, events of jobs, and jobs.
 
     Example: rag store maintain
     """
@@ -80,9 +76,7 @@ def maintain(options: GlobalOptions) -> None:
         postgres = Postgres.open(settings.store.url)
         changes = [
             *Maintenance().run_all(postgres, settings.tenant),
-            *remove_old_replies(postgres, settings.tenant, settings.retention.replies),
-            *remove_old_conversations(postgres, settings.tenant, settings.retention.conversations),
-            *remove_idle_buckets(postgres, settings.tenant),
+            *delete_old_rows(postgres, settings.tenant, settings.retention.model_dump()),
         ]
     rows = [asdict(change) for change in changes]
     print_rows(rows, ("action", "subject", "collection", "seconds"), options, "nothing to do")

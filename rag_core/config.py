@@ -317,11 +317,22 @@ class TelemetrySettings(Section):
 
 
 class RetentionSettings(Section):
-    """Times after which `rag store maintain` deletes what users left."""
+    """Times after which `rag store maintain` deletes what users and jobs left."""
 
     replies: int = Field(30, ge=1, le=36_500, description="Days that answers and feedback are kept.")
     conversations: int = Field(
         90, ge=1, le=36_500, description="Days that a conversation is kept after its last message."
+    )
+    uploads: int = Field(
+        7, ge=1, le=36_500, description="Days after a job's end that its failed uploads are kept for a retry."
+    )
+    events: int = Field(7, ge=1, le=36_500, description="Days after a job's end that its events are kept.")
+    jobs: int = Field(
+        0,
+        ge=0,
+        le=36_500,
+        description="Days after their end that jobs are kept, with the states of their documents; 0 keeps all, and "
+        "the last completed job of a collection is always kept.",
     )
 
 

@@ -17,7 +17,7 @@ from rag_core.storage.conversation_references import (
     parse_reference,
 )
 from rag_core.storage.conversations import decrypt_message, title_place
-from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.postgres import transaction
 from rag_core.types import Query, conversation_id
 
 LIST = """
@@ -58,7 +58,6 @@ DELETE_EXPOSURES = (
 )
 DELETE_REPLIES = "delete from replies where tenant = %(tenant)s and id in " + IS_ANSWER  # noqa: S608 - constants
 DELETE = "delete from conversations where tenant = %(tenant)s and id = %(id)s"
-DELETE_OLD = "delete from conversations where last_activity_at < now() - make_interval(days => %(days)s)"
 
 
 class ConversationList:
@@ -161,12 +160,3 @@ class ConversationList:
 
 def _not_found(session_id: str) -> NotFoundError:
     return NotFoundError(f"no conversation {session_id!r}: it is unknown, or older than retention.conversations")
-
-
-def delete_old_conversations(postgres: Postgres, tenant: str, days: int) -> int:
-    """Deletes the conversations whose last message is older, and returns their number.
-
-    They are those of all tenants, or of `tenant` if the login has no roles of the store.
-    """
-    with postgres.connect("rag_worker") as connection, transaction(connection, tenant):
-        return connection.execute(DELETE_OLD, {"days": days}).rowcount

@@ -151,7 +151,7 @@ left join (select e.tenant, e.job_id, sum(d.value::bigint) as n from job_events 
   on e.tenant = j.tenant and e.job_id = j.id
 left join (select tenant, job_id, count(*) as n from job_items where status <> 'queued'
   and stage is distinct from 'job' group by 1, 2) i on i.tenant = j.tenant and i.job_id = j.id
-where coalesce(e.n, 0) <> coalesce(i.n, 0)""",
+where j.events > 0 and coalesce(e.n, 0) <> coalesce(i.n, 0)""",
     "I9 the messages of a conversation are numbered from 1 without a gap": """
 select c.tenant, 'conversation ' || c.id || ': ' || count(m.n) || ' of ' || c.n_messages || ' messages' as subject
 from conversations c left join messages m on m.tenant = c.tenant and m.conversation_id = c.id

@@ -18,13 +18,10 @@ from psycopg.sql import SQL, Composed, Identifier
 from psycopg.sql import Literal as Constant
 
 from rag_core.errors import StoreError
-from rag_core.storage.conversation_list import delete_old_conversations
 from rag_core.storage.graph.repair import repair
 from rag_core.storage.lexical.backfill import backfill
 from rag_core.storage.lexical.merging import merge
 from rag_core.storage.postgres import Postgres, transaction
-from rag_core.storage.rate_limits import delete_idle_buckets
-from rag_core.storage.replies import delete_old_replies
 from rag_core.storage.statistics import analyze_stale_tables, analyze_table
 
 POLL_SECONDS = 0.2
@@ -174,31 +171,6 @@ class Maintenance:
         for vectors in vector_sets.values():
             if vectors.count >= self.build_at and not is_valid.get(vectors.index):
                 yield _build_index(connection, vectors, tenant)
-
-
-def remove_old_replies(postgres: Postgres, tenant: str, days: int) -> list[Change]:
-    """Deletes old answers and their feedback: see `delete_old_replies`. Raises StoreError if that fails."""
-    return _remove_old_rows("replies", lambda: delete_old_replies(postgres, tenant, days))
-
-
-def remove_old_conversations(postgres: Postgres, tenant: str, days: int) -> list[Change]:
-    """Deletes old conversations: see `delete_old_conversations`. Raises StoreError if that fails."""
-    return _remove_old_rows("conversations", lambda: delete_old_conversations(postgres, tenant, days))
-
-
-def remove_idle_buckets(postgres: Postgres, tenant: str) -> list[Change]:
-    """Deletes idle buckets of rate limits: see `delete_idle_buckets`. Raises StoreError if that fails."""
-    return _remove_old_rows("buckets of rate limits", lambda: delete_idle_buckets(postgres, tenant))
-
-
-def _remove_old_rows(subject: str, delete: Callable[[], int]) -> list[Change]:
-    started = time.perf_counter()
-    try:
-        count = delete()
-    except psycopg.Error as error:
-        raise StoreError(f"old {subject} could not be deleted: {str(error).strip()}") from error
-    seconds = _seconds_since(started)
-    return [Change(action="removed", subject=f"{count} {subject}", collection="", seconds=seconds)] if count else []
 
 
 def _run_tasks(

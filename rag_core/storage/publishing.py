@@ -85,19 +85,23 @@ select from documents d where d.tenant = %(tenant)s and d.collection = %(collect
 # describe the contents keep their values, and the stored contents stay searchable. After a permanent failure these
 # columns are emptied, because the source no longer has these contents. The statements named REMOVE_* delete the rest.
 #
+# `user_id` is the user who pushed the document last; other documents have none.
+#
 # `existed` is true if the document was stored before. Postgres sets `xmax` of a row that was updated, but not of an
 # inserted one.
 UPSERT_DOCUMENTS = """
 insert into documents as d (tenant, collection, id, source, uri, version, status, stage, reason, retryable, size,
-  modified_ns, changed_ns, etag, listed_ns, sha256, recipe, title, media_type, language, metadata, n_chunks)
+  modified_ns, changed_ns, etag, listed_ns, sha256, recipe, title, media_type, language, metadata, n_chunks, user_id)
 select %(tenant)s, %(collection)s, id, source, uri, %(run)s, status, stage, reason, retryable, size, modified_ns,
-  changed_ns, etag, %(listed_ns)s, sha256, recipe, title, media_type, language, metadata, n_chunks
+  changed_ns, etag, %(listed_ns)s, sha256, recipe, title, media_type, language, metadata, n_chunks,
+  case when starts_with(uri, 'push:') then (select user_id from jobs where tenant = %(tenant)s and id = %(job)s)
+    else '' end
 from staged_documents where status <> 'same' order by id
 on conflict (tenant, collection, id) do update set
   version = excluded.version, status = excluded.status, stage = excluded.stage, reason = excluded.reason,
   retryable = excluded.retryable, size = excluded.size, modified_ns = excluded.modified_ns,
   changed_ns = excluded.changed_ns, etag = excluded.etag, listed_ns = excluded.listed_ns, source = excluded.source,
-  sha256 = excluded.sha256, recipe = excluded.recipe, indexed_at = now(),
+  sha256 = excluded.sha256, recipe = excluded.recipe, user_id = excluded.user_id, indexed_at = now(),
   title = case when excluded.retryable then d.title else excluded.title end,
   media_type = case when excluded.retryable then d.media_type else excluded.media_type end,
   language = case when excluded.retryable then d.language else excluded.language end,

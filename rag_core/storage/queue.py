@@ -22,6 +22,7 @@ from psycopg.types.json import Jsonb
 from rag_core.errors import IdempotencyError, NotFoundError, SourceError, UsageError
 from rag_core.storage.ledger import ADD_EVENT, Ledger
 from rag_core.storage.postgres import Postgres, transaction, translate_connection_errors
+from rag_core.storage.retention import DELETIONS
 
 PUSHED_URI = "push:///"
 JSON_LINES_SCHEME = "jsonl:"
@@ -30,8 +31,6 @@ JSON_LINES_SCHEME = "jsonl:"
 this uri, and the uris of the documents begin with it."""
 MAX_ATTEMPTS = 3
 """The number of attempts after which a job fails. An attempt has failed if its worker died or lost the store."""
-BODY_DAYS = 7
-"""Days after a job's end during which the bodies of its failed documents are kept for a retry."""
 SCRIPT_SCHEMES = ("javascript:", "data:", "vbscript:")
 ABSOLUTE_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[^\s\x00-\x1f\x7f]+")
 
@@ -72,7 +71,7 @@ where p.tenant = %(tenant)s and p.job_id = %(job)s and not exists (
       and (newer_job.created_at, newer_job.id) > (j.created_at, j.id) and newer_job.status <> 'cancelled'
       and newer_job.request ->> 'collection' = j.request ->> 'collection')
 order by p.id"""
-STORED_REQUEST = "select request from jobs where tenant = %(tenant)s and id = %(job)s"
+STORED_REQUEST = "select request, user_id from jobs where tenant = %(tenant)s and id = %(job)s"
 
 # Begins a statement with the table `waiting`: the jobs that can start now and have no valid lease. Only one job at a
 # time pushes documents into a collection, and the versions of a document are ingested in the order in which they
@@ -145,9 +144,6 @@ FIND_ABANDONED = """
 select tenant, id, fence from jobs
 where request is not null and status in ('queued', 'running') and attempts >= %(max_attempts)s
   and (lease_until is null or lease_until < clock_timestamp())"""
-DELETE_OLD_BODIES = """
-delete from pushed_documents p using jobs j where j.tenant = p.tenant and j.id = p.job_id
-  and j.finished_at < now() - make_interval(days => %(days)s)"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +172,8 @@ class IngestRequest:
     The job keeps `settings` as they are now; they do not include store and tenant. `locations` are sources, as in
     `rag ingest`, and `prune`, `confirmed` and `checksum` apply only to them. `only` holds the uris that a retry reads;
     if it is empty, all are read. `from_operator`: a job of `rag ingest` named the locations, so they are not limited.
-    `user_id` is empty for an unknown user; idempotency keys belong to users.
+    `user_id` is empty for an unknown user; idempotency keys belong to users, and `rag purge --user` erases the documents
+    of a user.
     """
 
     collection: str
@@ -297,7 +294,8 @@ def build_retry_request(postgres: Postgres, tenant: str, job: UUID) -> IngestReq
         with transaction(connection, tenant), connection.cursor(row_factory=dict_row) as cursor:
             scope = {"tenant": tenant, "job": job}
             documents = cursor.execute(RETRYABLE_DOCUMENTS, scope, binary=True).fetchall()
-            stored = (cursor.execute(STORED_REQUEST, scope).fetchone() or {})["request"] or {}
+            job_row = cursor.execute(STORED_REQUEST, scope).fetchone() or {}
+    stored = job_row["request"] or {}
     retry_all = row["status"] != "completed"
     only = () if retry_all else tuple(uri for uri in dead_letters if not uri.startswith(PUSHED_URI))
     locations = stored["locations"] if stored else row["sources"]
@@ -311,6 +309,7 @@ def build_retry_request(postgres: Postgres, tenant: str, job: UUID) -> IngestReq
         only=only,
         from_operator=stored.get("from_operator", False) if stored else True,
         correlation_id=row["correlation_id"],
+        user_id=job_row["user_id"],
         **(options or {"prune": False}),  # `rag ingest` does not store its options: deleting nothing is safe
     )
     if not request.locations and not request.documents:
@@ -412,10 +411,10 @@ class Leases:
             Ledger(self._connection, tenant).end(job, "failed", reason, fence=fence) for tenant, job, fence in abandoned
         )
 
-    def delete_old_bodies(self) -> None:
-        """Deletes the remaining bodies of documents of jobs that ended more than `BODY_DAYS` days ago."""
+    def delete_old_bodies(self, days: int) -> None:
+        """Deletes the remaining bodies of documents of jobs that ended more than `days` days ago."""
         with transaction(self._connection, self._tenant):
-            self._connection.execute(DELETE_OLD_BODIES, {"days": BODY_DAYS})
+            self._connection.execute(DELETIONS["uploads"], {"days": days})
 
 
 def _lease_scope(lease: Lease) -> dict[str, Any]:
@@ -467,6 +466,7 @@ def _job_row(request: IngestRequest) -> dict[str, Any]:
         "size": None if request.locations else len(request.documents),
         "correlation_id": request.correlation_id,
         "traceparent": request.traceparent,
+        "user_id": request.user_id,
     }
 
 

@@ -11,12 +11,11 @@ from psycopg_pool import PoolTimeout
 
 from rag_core.errors import StoreError
 from rag_core.storage.pools import build_pool
-from rag_core.storage.postgres import ASSUME_ROLE, Postgres, redact_dsn, transaction
+from rag_core.storage.postgres import ASSUME_ROLE, Postgres, redact_dsn
 
 CHARGE = """
 select room, wait from charge_rate_limits(%(tenant)s, %(users)s::text[], %(kinds)s::text[], %(needs)s::float8[],
   %(costs)s::float8[], %(rates)s::float8[], %(bursts)s::float8[])"""
-DELETE_IDLE = "delete from rate_limits where measured_at < now() - interval '1 day'"
 
 CONNECTIONS = 4
 """Connections of a process. A charge takes less than a millisecond."""
@@ -79,15 +78,6 @@ class RateLimiter:
 
     async def close(self) -> None:
         await self._pool.close()
-
-
-def delete_idle_buckets(postgres: Postgres, tenant: str) -> int:
-    """Deletes the buckets that nobody used for a day, and returns their number.
-
-    They are those of all tenants, or of `tenant` if the login has no roles of the store.
-    """
-    with postgres.connect("rag_worker") as connection, transaction(connection, tenant):
-        return connection.execute(DELETE_IDLE).rowcount
 
 
 async def _assume_role(connection: AsyncConnection) -> None:

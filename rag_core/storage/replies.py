@@ -12,7 +12,7 @@ from psycopg.rows import dict_row
 
 from rag_core.encryption import PLAIN_TEXT, TextCipher
 from rag_core.errors import IdempotencyError, NotFoundError, StoreError, UsageError
-from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.postgres import transaction
 from rag_core.types import Finish, Grade
 
 Signal: TypeAlias = Literal["copied", "opened_source"]
@@ -61,8 +61,6 @@ select r.id, r.question, r.standalone, r.collection_name as collection, r.profil
 from replies r where r.tenant = %(tenant)s order by r.created_at, r.id"""
 QUESTIONS, OPINIONS = ("question", "standalone"), ("comment", "corrected_answer")
 """The columns of replies and of feedback that are encrypted. The id of the answer is their place."""
-DELETE_OLD = "delete from replies where created_at < now() - make_interval(days => %(days)s)"
-DELETE_OLD_EXPOSURES = "delete from exposures where created_at < now() - make_interval(days => %(days)s)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,13 +189,3 @@ class Replies:
         texts = {name: self._cipher.decrypt(row[name], (*place, name)) for name in (*QUESTIONS, "corrected_answer")}
         comments = tuple(self._cipher.decrypt(comment, (*place, "comment")) for comment in row["comments"])
         return {**row, **texts, "comments": comments}
-
-
-def delete_old_replies(postgres: Postgres, tenant: str, days: int) -> int:
-    """Deletes the replies that are older, with their feedback and exposures, and returns their number.
-
-    They are those of all tenants, or of `tenant` if the login has no roles of the store.
-    """
-    with postgres.connect("rag_worker") as connection, transaction(connection, tenant):
-        connection.execute(DELETE_OLD_EXPOSURES, {"days": days})
-        return connection.execute(DELETE_OLD, {"days": days}).rowcount

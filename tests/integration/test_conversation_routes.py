@@ -15,9 +15,9 @@ from targets import superuser
 from jobs.script_runner import erase_session
 from rag_core.answering.split import hash_conversation
 from rag_core.storage.exposures import Exposure, Exposures
-from rag_core.storage.maintenance import remove_old_conversations
 from rag_core.storage.memory_sessions import MemorySessions
 from rag_core.storage.postgres import Postgres
+from rag_core.storage.retention import delete_old_rows
 from rag_core.types import DEFAULT_TENANT, Query
 from serve.authentication.caller import Caller
 
@@ -176,7 +176,7 @@ def test_a_conversation_ends_some_days_after_its_last_message(store: Postgres) -
         connection.execute(
             "update conversations set last_activity_at = now() - interval '8 days' where session_id = 'old'"
         )
-    (change,) = remove_old_conversations(store, DEFAULT_TENANT, 7)
+    (change,) = delete_old_rows(store, DEFAULT_TENANT, {"conversations": 7})
     assert (change.action, change.subject) == ("removed", "1 conversations")
-    assert remove_old_conversations(store, DEFAULT_TENANT, 7) == []
+    assert delete_old_rows(store, DEFAULT_TENANT, {"conversations": 7}) == []
     assert count(store, "messages") == 2

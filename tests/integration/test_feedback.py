@@ -24,9 +24,9 @@ from trees import hashing_settings, ingest, write
 from rag_core.errors import DatasetError
 from rag_core.evaluation.dataset import read_dataset
 from rag_core.knowledge_base import KnowledgeBase
-from rag_core.storage.maintenance import remove_old_replies
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.replies import RatedReply, Replies
+from rag_core.storage.retention import delete_old_rows
 from rag_core.types import DEFAULT_TENANT
 from serve.authentication.caller import Caller
 from serve.replies import ReplyLog
@@ -170,9 +170,9 @@ def test_old_replies_are_deleted_with_their_feedback(store: Postgres) -> None:
             "update replies set created_at = now() - %s where id in (select answer_id from feedback)",
             [timedelta(days=31)],
         )
-    (change,) = remove_old_replies(store, DEFAULT_TENANT, 30)
+    (change,) = delete_old_rows(store, DEFAULT_TENANT, {"replies": 30})
     assert (change.action, change.subject) == ("removed", "1 replies")
-    assert remove_old_replies(store, DEFAULT_TENANT, 30) == []
+    assert delete_old_rows(store, DEFAULT_TENANT, {"replies": 30}) == []
     with superuser(store) as connection:
         assert connection.execute("select count(*) from feedback").fetchone() == (0,)
     assert len(rated(store)) == 1

@@ -17,8 +17,8 @@ from rag_core.config import ExperimentSettings, Settings, TelemetrySettings
 from rag_core.errors import ConfigError, GenerationError, StoreError
 from rag_core.settings import load_settings
 from rag_core.storage.exposures import Exposure, Exposures, StoredExperiment
-from rag_core.storage.maintenance import remove_old_replies
 from rag_core.storage.postgres import Postgres
+from rag_core.storage.retention import delete_old_rows
 from rag_core.types import DEFAULT_TENANT
 from serve.gateway import build_fastapi
 from serve.gateway_settings import GatewaySettings
@@ -126,7 +126,7 @@ def test_old_exposures_are_deleted(store: Postgres) -> None:
         Exposures(connection, DEFAULT_TENANT).add(exposures)
     with superuser(store) as connection:
         connection.execute("update exposures set created_at = now() - interval '31 days' where answer_id = 'a'")
-    remove_old_replies(store, DEFAULT_TENANT, 30)
+    delete_old_rows(store, DEFAULT_TENANT, {"replies": 30})
     with store.connect() as connection:
         assert [row.conversation for row, _ in Exposures(connection, DEFAULT_TENANT).read("old")] == ["b"]
 

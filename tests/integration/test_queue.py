@@ -335,10 +335,10 @@ def test_the_bodies_of_a_failed_job_are_forgotten_after_7_days(store: Postgres) 
     assert lease is not None
     with leasing(store) as leases, store.connect("rag_worker") as connection:
         leases.fail(lease, "a test")
-        leases.delete_old_bodies()
+        leases.delete_old_bodies(7)
         assert bodies(store) == ["notes/one.md"]
         connection.execute("update jobs set finished_at = now() - interval '8 days'")
-        leases.delete_old_bodies()
+        leases.delete_old_bodies(7)
     assert bodies(store) == []
     with pytest.raises(NotFoundError, match="no failed documents to retry"):
         build_retry_request(store, DEFAULT_TENANT, job)

@@ -113,11 +113,14 @@ class _LiveDocument:
     language: str
 
 
-def merge(connection: Connection, tenant: str, collection: int) -> int:
-    """Merges segments until none is due, or another merge has locked some of them. Returns the count it replaced."""
+def merge(connection: Connection, tenant: str, collection: int, dead_share: float = DEAD_SHARE) -> int:
+    """Merges segments until none is due, or another merge has locked some of them. Returns the count it replaced.
+
+    A segment with a larger share of dead chunks than `dead_share` is rewritten without them; 0 removes all.
+    """
     scope = {"tenant": tenant, "collection": collection}
     replaced = 0
-    while segments := choose_segments(_read_sizes(connection, tenant, scope)):
+    while segments := choose_segments(_read_sizes(connection, tenant, scope), dead_share):
         with transaction(connection, tenant):
             if not _merge_segments(connection, {**scope, "segments": segments}):
                 break
@@ -125,7 +128,7 @@ def merge(connection: Connection, tenant: str, collection: int) -> int:
     return replaced
 
 
-def choose_segments(sizes: Sequence[SegmentSize]) -> list[int]:
+def choose_segments(sizes: Sequence[SegmentSize], dead_share: float = DEAD_SHARE) -> list[int]:
     """The ids of the segments to merge next; empty if none is due. All have the same kind and analysis.
 
     Segments with too many dead chunks are chosen first, then small ones; in each case as many as fit one segment.
@@ -133,11 +136,11 @@ def choose_segments(sizes: Sequence[SegmentSize]) -> list[int]:
     groups = defaultdict[tuple[str, str], list[SegmentSize]](list)
     for size in sizes:
         groups[size.kind, size.analysis].append(size)
-    return next(filter(None, map(_choose_in_group, groups.values())), [])
+    return next(filter(None, (_choose_in_group(group, dead_share) for group in groups.values())), [])
 
 
-def _choose_in_group(sizes: Sequence[SegmentSize]) -> list[int]:
-    too_dead = [size for size in sizes if size.live < (1 - DEAD_SHARE) * size.chunks]
+def _choose_in_group(sizes: Sequence[SegmentSize], dead_share: float) -> list[int]:
+    too_dead = [size for size in sizes if size.live < (1 - dead_share) * size.chunks]
     candidates = sorted(too_dead or _small_segments(sizes), key=lambda size: (size.live, size.id))
     totals = accumulate(size.live for size in candidates)
     fitting = [size.id for size, total in zip(candidates, totals, strict=True) if total <= MAX_CHUNKS]

@@ -1,0 +1,63 @@
+"""Erasure of lines in log files, while other processes append to them."""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_core.storage.embedded import rag_home
+from rag_core.telemetry.logs import MIN_QUERY_CHARS, query_hash
+
+NAMES = re.compile(r"\.(log|out|err)(\.\d+)?$")
+"""Those of log files, also of full ones that were renamed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileCount:
+    """A file or folder, with the number of its lines or files to erase, and of those that are left."""
+
+    file: str
+    found: int
+    left: int
+
+
+def find_log_files() -> list[Path]:
+    """The log files of this machine: those in RAG_HOME/logs, and those of all sessions of Ray."""
+    ray = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray"
+    folders = [
+        rag_home() / "logs",
+        *(session / "logs" for session in ray.glob("session_*") if not session.is_symlink()),
+    ]
+    files = {file for folder in folders for file in folder.rglob("*") if NAMES.search(file.name)}
+    return sorted(file for file in files if file.is_file() and not file.is_symlink())
+
+
+def mark_tenant(tenant: str) -> frozenset[str]:
+    """What every log line of the tenant has."""
+    return frozenset({f'"tenant": {json.dumps(tenant, ensure_ascii=False)}'})
+
+
+def mark_texts(texts: Collection[str]) -> frozenset[str]:
+    """What log lines have that quote one of the texts, or their hash. Short texts are recognized by the hash only."""
+    long_texts = (json.dumps(text, ensure_ascii=False)[1:-1] for text in texts if len(text) >= MIN_QUERY_CHARS)
+    return frozenset([*long_texts, *map(query_hash, texts)])
+
+
+def erase_lines(file: Path, marks: Collection[str], dry_run: bool) -> FileCount:
+    """Removes the lines that have one of the marks. The file stays the same one, because others have it open.
+
+    A line that is appended while the file is written can be lost.
+    """
+    encoded = [mark.encode() for mark in marks]
+    with file.open("rb" if dry_run else "r+b") as opened:
+        lines = opened.readlines()
+        kept = [line for line in lines if not any(mark in line for mark in encoded)]
+        found = len(lines) - len(kept)
+        if found and not dry_run:
+            opened.seek(0)
+            opened.writelines(kept)
+            opened.truncate()
+    return FileCount(file=str(file), found=found, left=found if dry_run else 0)

@@ -1,0 +1,77 @@
+"""`rag purge`."""
+
+import re
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from rag_cli.connections import open_store
+from rag_cli.terminal.confirmation import require_confirmation
+from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.terminal.tables import print_rows
+from rag_core.errors import UsageError
+
+DAYS = re.compile(r"([1-9]\d{0,4})d")
+
+
+@command
+def purge(
+    options: GlobalOptions,
+    user: Annotated[
+        str,
+        typer.Option(help="Erase a user: conversations, answers, pushed documents, jobs, keys.", show_default=False),
+    ] = "",
+    session: Annotated[
+        str, typer.Option(help="Erase a conversation, of all groups of callers.", show_default=False)
+    ] = "",
+    older_than: Annotated[
+        str,
+        typer.Option(
+            metavar="90d", help="Erase conversations, answers and ended jobs that are older.", show_default=False
+        ),
+    ] = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be erased.")] = False,
+    rewrite: Annotated[
+        bool,
+        typer.Option(
+            "--rewrite", help="Write the tables again, so that no byte is left in their files; searches wait meanwhile."
+        ),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Erase what a user, a conversation, a time or a tenant has left, and count what is left of it.
+
+    With --tenant and none of the options, everything of the tenant is erased. The report has every table of the store.
+    The exit code is 1 if something is left, such as rows that were added meanwhile: then repeat the command.
+
+    Example: rag purge --user 7f3a --dry-run
+    """
+    from jobs.purge import purge as run_purge
+    from rag_core.storage.erasure import ErasureScope
+
+    if sum(map(bool, (user, session, older_than))) > 1:
+        raise UsageError("--user, --session and --older-than cannot be combined: run one after the other")
+    if not (user or session or older_than or options.tenant):
+        raise UsageError("name what to erase: pass --user, --session, --older-than or --tenant")
+    tenant = options.settings.tenant
+    scope = ErasureScope(tenant=tenant, user=user, session=session, days=_parse_days(older_than) if older_than else 0)
+    if not dry_run:
+        named = next((f" {text} of" for text in (user, session, older_than) if text), " everything of")
+        require_confirmation(f"Erase{named} tenant {tenant}? It cannot be undone.", options, confirmed=yes)
+    report = run_purge(open_store(options), scope, dry_run, rewrite)
+    if options.json:
+        print_json({"dry_run": dry_run, **asdict(scope), **asdict(report), "left": report.left})
+    else:
+        rows = [asdict(table) for table in report.tables if table.rows or not options.quiet]
+        print_rows(rows, ("table", "rows", "found", "left", "note"), options, "no tables")
+        print_rows([asdict(file) for file in report.files], ("file", "found", "left"), options, "no files")
+    if report.left and not dry_run:
+        raise typer.Exit(1)
+
+
+def _parse_days(text: str) -> int:
+    """Raises UsageError unless the text is a number of days."""
+    if not (match := DAYS.fullmatch(text)):
+        raise UsageError(f"--older-than must be a number of days such as 90d, got {text!r}")
+    return int(match[1])

@@ -1,0 +1,3 @@
+-- The users from whom documents come, so that they can be erased with the user.
+
+alter table documents add user_id text collate "C" not null default '';  -- who pushed it last; empty if a source has it

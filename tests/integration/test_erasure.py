@@ -1,0 +1,218 @@
+"""What is erased with a user, a session, old rows or a tenant, and what stays."""
+
+import json
+from pathlib import Path
+
+import psycopg
+import pytest
+from commands import rag_in_process
+from drafts import TENANT, draft, weigh_draft
+from fakes.conversations import converse
+from fakes.replies import stored_reply
+from targets import begin, end, publish, superuser, write
+from test_tenants import STRANGER, fill
+from trees import violations
+
+from rag_core.answering.split import hash_conversation
+from rag_core.errors import StoreError
+from rag_core.storage.erasure import ErasureScope, TableCount, erase
+from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
+from rag_core.storage.replies import Feedback, Replies
+from rag_core.types import Query, conversation_id
+
+pytestmark = pytest.mark.postgres
+
+
+def purge(store: Postgres, tenant: str = TENANT, dry_run: bool = False, **scope: object) -> dict[str, TableCount]:
+    chosen = ErasureScope(tenant=tenant, **scope)
+    counts = erase(store, chosen, lambda session: hash_conversation(tenant, session), dry_run=dry_run)
+    return {count.table: count for count in counts}
+
+
+def test_of_a_tenant_nothing_is_left_in_any_table(store: Postgres) -> None:
+    fill(store)
+    publish(store, draft("file:///b.md", "theirs", tenant=STRANGER), tenant=STRANGER)
+    theirs = {table: count.rows for table, count in purge(store, STRANGER, dry_run=True).items()}
+    erased = purge(store)
+    assert {table for table, count in erased.items() if not count.found} == {"sources"}
+    assert {table for table, count in erased.items() if count.left} == set()
+    assert {table: count.rows for table, count in purge(store, STRANGER, dry_run=True).items()} == theirs
+    assert violations(store) == []
+
+
+def test_a_dry_run_changes_nothing(store: Postgres) -> None:
+    fill(store)
+    planned = purge(store, dry_run=True)
+    assert all(count.found == count.rows == count.left for count in planned.values())
+    assert purge(store, dry_run=True) == planned
+
+
+def test_a_table_without_a_rule_stops_the_erasure(store: Postgres) -> None:
+    fill(store)
+    with superuser(store) as connection:
+        connection.execute("create table rag.new_rows (tenant text); grant select on rag.new_rows to rag_worker")
+    with pytest.raises(StoreError, match="no rule for new_rows"):
+        purge(store)
+    with superuser(store) as connection:
+        connection.execute("drop table rag.new_rows")
+    assert purge(store, dry_run=True)["documents"].rows > 0
+
+
+def push(store: Postgres, user: str, id: str, *texts: str) -> None:
+    """Publishes a document in a job that the user requested."""
+    document = draft(f"push:///{id}", *texts)
+    target = begin(store, [document])
+    with superuser(store) as connection:
+        connection.execute("update rag.jobs set user_id = %s where id = %s", [user, target.job])
+    write(target, [weigh_draft(document)])
+    end(target)
+
+
+def test_a_user_takes_documents_jobs_and_conversations_along(store: Postgres) -> None:
+    push(store, "ann", "note", "zanzibar one", "two")
+    push(store, "bob", "memo", "kilimanjaro two")
+    for user in ("ann", "bob"):
+        query = Query(text=f"what does {user} want?", tenant=TENANT, session_id=f"s-{user}", user_id=user)
+        converse(store, query)
+        with store.connect() as connection:
+            replies = Replies(connection, TENANT)
+            replies.add([stored_reply(f"ans_{user}", conversation_id=conversation_id(query))], timeout=60)
+            replies.add_feedback(Feedback(answer_id=f"ans_{user}", comment=f"by {user}"))
+            request = IngestRequest(
+                collection="default",
+                profile="default",
+                settings={},
+                documents=(PushedDocument(id=f"new-{user}", body=b"later"),),
+                user_id=user,
+            )
+            Queue(connection, TENANT).enqueue(request)
+    erased = purge(store, user="ann")
+    assert {table: count.found for table, count in erased.items() if count.found} | {"lexical_postings": 0} == {
+        "conversations": 1,
+        "messages": 2,
+        "participants": 1,
+        "replies": 1,
+        "feedback": 1,
+        "jobs": 2,
+        "job_items": 1,
+        "job_events": 7,
+        "pushed_documents": 1,
+        "documents": 1,
+        "document_texts": 1,
+        "document_values": 5,
+        "chunks": 2,
+        "vectors": 2,
+        "lexical_documents": 1,
+        "lexical_segments": 1,
+        "lexical_postings": 0,
+    }
+    assert not any(count.left for count in erased.values())
+    assert violations(store) == []
+    with superuser(store) as connection:
+        terms = {term for (term,) in connection.execute("select term from rag.lexical_postings")}
+        assert "zanzibar" not in terms
+        assert "kilimanjaro" in terms
+        assert connection.execute("select user_id from rag.jobs order by run").fetchall() == [("bob",), ("bob",)]
+        assert connection.execute("select uri, user_id from rag.documents").fetchall() == [("push:///memo", "bob")]
+
+
+def test_a_document_belongs_to_the_user_who_pushed_it_last(store: Postgres) -> None:
+    push(store, "ann", "note", "zanzibar")
+    push(store, "bob", "note", "kilimanjaro")
+    erased = purge(store, user="ann")
+    assert (erased["documents"].found, erased["lexical_documents"].found) == (0, 1)
+    with superuser(store) as connection:
+        assert connection.execute("select term from rag.lexical_postings").fetchall() == [("kilimanjaro",)]
+    assert violations(store) == []
+
+
+def test_the_job_of_another_user_keeps_its_counts_without_the_name_of_the_document(store: Postgres) -> None:
+    push(store, "bob", "zanzibar", "one")
+    push(store, "ann", "zanzibar", "two")
+    with superuser(store) as connection:
+        connection.execute("""insert into rag.job_events (tenant, job_id, seq, stage, status, detail)
+            select i.tenant, job_id, 99, 'document', 'failed', jsonb_build_object('document_id', document_id, 'uri', uri)
+            from rag.job_items i join rag.jobs j on j.tenant = i.tenant and j.id = i.job_id where user_id = 'bob'""")
+    erased = purge(store, user="ann")
+    assert not any(count.left for count in erased.values())
+    with superuser(store) as connection:
+        assert connection.execute("select uri, status from rag.job_items").fetchall() == [("", "completed")]
+        details = connection.execute("select detail ->> 'uri' from rag.job_events where seq = 99").fetchall()
+    assert details == [("",)]
+
+
+def test_a_session_leaves_the_others_of_the_user(store: Postgres) -> None:
+    for session in ("one", "two"):
+        converse(store, Query(text="who?", tenant=TENANT, session_id=session, user_id="ann"))
+    purge(store, session="one")
+    with superuser(store) as connection:
+        assert connection.execute("select session_id from rag.conversations").fetchall() == [("two",)]
+        assert connection.execute("select count(*) from rag.messages").fetchone() == (2,)
+
+
+def test_old_rows_are_erased_except_the_last_job_of_a_collection(store: Postgres) -> None:
+    fill(store)
+    publish(store, draft("file:///b.md", "new"))
+    with superuser(store) as connection:
+        connection.execute("update rag.conversations set last_activity_at = now() - interval '9 days'")
+        connection.execute("update rag.replies set created_at = now() - interval '9 days'")
+        connection.execute("""update rag.jobs set finished_at = now() - interval '9 days' where status = 'completed'""")
+    assert purge(store, days=10, dry_run=True)["jobs"].found == 0
+    erased = purge(store, days=8)
+    found = {table for table, count in erased.items() if count.found}
+    assert found == {"conversations", "messages", "participants", "replies", "feedback", "exposures", "jobs"} | {
+        "job_items",
+        "job_events",
+    }
+    assert erased["jobs"].found == 1
+    assert violations(store) == []
+
+
+def test_the_role_of_requests_cannot_erase_rows_of_another_tenant(store: Postgres) -> None:
+    fill(store)
+    with store.connect("rag_app") as connection, transaction(connection, STRANGER):
+        for table in purge(store, dry_run=True):
+            statement = f"delete from rag.{table} where tenant = %s"  # noqa: S608 - names of tables
+            assert connection.execute(statement.encode(), [TENANT]).rowcount == 0
+    with store.connect("rag_app") as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute("truncate rag.documents")
+
+
+def test_the_command_reports_every_table_and_that_nothing_is_left(
+    store: Postgres, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAG_HOME", str(tmp_path))
+    run = tmp_path / "runs" / "run"
+    run.mkdir(parents=True)
+    (run / "report.json").write_text(
+        json.dumps({"dataset": "d", "split": "test", "profile": "default", "tenant": TENANT})
+    )
+    rag = rag_in_process(capfd)
+    fill(store)
+    at = ("--store", store.dsn, "--tenant", TENANT, "--json")
+    assert rag("purge", *at).code == 2
+    planned = rag("purge", "--dry-run", *at)
+    assert planned.code == 0
+    done = rag("purge", "--yes", *at)
+    assert (done.code, done.json["left"]) == (0, 0)
+    assert [table["found"] for table in done.json["tables"]] == [table["left"] for table in planned.json["tables"]]
+    assert [file["found"] for file in done.json["files"]] == [1]
+    assert not run.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name what to erase"),
+        (["--user", "a", "--session", "b"], "cannot be combined"),
+        (["--older-than", "90"], "such as 90d"),
+        (["--user", "a"], "Pass --yes"),
+    ],
+)
+def test_a_purge_needs_one_scope_and_a_confirmation(
+    capfd: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    ran = rag_in_process(capfd)("purge", *arguments)
+    assert ran.code == 2
+    assert message in ran.err
