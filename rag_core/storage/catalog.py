@@ -14,7 +14,7 @@ from rag_core.storage.graph.writing import DROP as DROP_GRAPH
 from rag_core.storage.graph.writing import remove_orphans
 from rag_core.storage.lexical.writing import mark_orphans_dead
 from rag_core.storage.missing_collection import COLLECTION_NAMES, missing_collection_error
-from rag_core.storage.postgres import transaction
+from rag_core.storage.postgres import read_transaction, transaction
 from rag_core.types import Entry, Space, StoredDocument, document_id
 
 ENSURE_COLLECTION = """
@@ -425,7 +425,7 @@ class Catalog:
 
     def readable_collections(self, groups: Sequence[str], after: str, limit: int) -> list[dict[str, Any]]:
         """A page of collections in the order of their names. Only documents that `groups` may read are counted."""
-        return self._rows(READABLE_COLLECTIONS, groups=list(groups), after=after, limit=limit)
+        return self._readable_rows(READABLE_COLLECTIONS, groups, after=after, limit=limit)
 
     def readable_documents(
         self, collection: str, groups: Sequence[str], status: str | None, after: UUID, limit: int
@@ -435,13 +435,13 @@ class Catalog:
         Raises NotFoundError if there is no such collection.
         """
         id = self.collection(collection).id
-        return self._rows(
-            READABLE_DOCUMENTS, collection=id, groups=list(groups), status=status, after=after, limit=limit
+        return self._readable_rows(
+            READABLE_DOCUMENTS, groups, collection=id, status=status, after=after, limit=limit
         )
 
     def readable_document(self, id: UUID, groups: Sequence[str]) -> dict[str, Any]:
         """A document. Raises NotFoundError if there is none, or if members of `groups` may not read it."""
-        rows = self._rows(READABLE_DOCUMENT, id=id, groups=list(groups))
+        rows = self._readable_rows(READABLE_DOCUMENT, groups, id=id)
         if not rows:
             raise NotFoundError(f"there is no document {id}; /v1/documents lists the readable ones")
         return rows[0]
@@ -451,21 +451,25 @@ class Catalog:
 
         Raises NotFoundError if there is no such chunk, or if members of `groups` may not read its document.
         """
-        rows = self._rows(READABLE_SPAN, chunk=chunk, groups=list(groups))
+        rows = self._readable_rows(READABLE_SPAN, groups, chunk=chunk)
         if not rows:
             raise NotFoundError(f"there is no chunk {chunk}; ids are those of search results and citations")
         return rows[0]
 
-    def content(self, collection: int, document: UUID) -> str:
+    def content(self, collection: int, document: UUID, groups: Sequence[str]) -> str:
         """The text of a document. Raises NotFoundError if none is stored, for example because the document failed."""
-        rows = self._rows(CONTENT, collection=collection, document=document)
+        rows = self._readable_rows(CONTENT, groups, collection=collection, document=document)
         if not rows:
             raise NotFoundError(f"no text of document {document} is stored")
         return str(rows[0]["text"])
 
-    def chunk_page(self, collection: int, document: UUID, after: int, limit: int) -> list[dict[str, Any]]:
+    def chunk_page(
+        self, collection: int, document: UUID, groups: Sequence[str], after: int, limit: int
+    ) -> list[dict[str, Any]]:
         """A page of a document's chunks in text order, beginning after the ordinal `after`."""
-        return self._rows(CHUNK_PAGE, collection=collection, document=document, after=after, limit=limit)
+        return self._readable_rows(
+            CHUNK_PAGE, groups, collection=collection, document=document, after=after, limit=limit
+        )
 
     def _find_collection(self, name: str) -> Collection | None:
         with self.connection.cursor(row_factory=class_row(Collection)) as cursor:
@@ -474,6 +478,13 @@ class Catalog:
     def _rows(self, statement: str, **values: object) -> list[dict[str, Any]]:
         with self._transaction(), self.connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(statement.encode(), self._scope(**values)).fetchall()
+
+    def _readable_rows(self, statement: str, groups: Sequence[str], **values: object) -> list[dict[str, Any]]:
+        with (
+            read_transaction(self.connection, self._tenant, groups),
+            self.connection.cursor(row_factory=dict_row) as cursor,
+        ):
+            return cursor.execute(statement.encode(), self._scope(**values, groups=list(groups))).fetchall()
 
     def _execute_all(self, statements: Sequence[str], **values: object) -> None:
         with self._transaction():
