@@ -1,21 +1,23 @@
 """Documents that only some groups can read: conditions of the statements and policies of the role, each without the
 other."""
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
+from uuid import UUID
 
 import pytest
 from anyio.from_thread import start_blocking_portal
-from drafts import SPACE, TENANT, draft, vector, weigh_draft, weights
+from drafts import SPACE, TENANT, draft, draft_with_failure, vector, weigh_draft, weights
+from psycopg import AsyncConnection
 from targets import begin, end, publish, superuser, write
 
 from rag_core.errors import NotFoundError
-from rag_core.storage import corpus
+from rag_core.retrieval.graph import GraphLeg
+from rag_core.storage import snapshot
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.ledger import Ledger
-from rag_core.storage.lexical import overview
 from rag_core.storage.lexical.parameters import Bm25
 from rag_core.storage.postgres import Postgres, read_transaction
 from rag_core.types import Hit, Query
@@ -68,7 +70,7 @@ def search_legs(store: Postgres, *groups: str) -> list[str]:
             reader.rank_dense(query, vector("plan"), SPACE, 10),
             reader.rank_bm25(query, 10, Bm25(1.5, 0.75)),
             reader.rank_splade(query, weights(query.text), "model", 10),
-            reader.rank_graph(query, 10),
+            GraphLeg(reader).rank(query, 10),
         ):
             hits += await reader.fetch_hits(query, "leg", await rank)
         return [hit.chunk.text for hit in hits]
@@ -126,18 +128,14 @@ def test_without_a_policy_the_statements_hide_the_document(restricted: Postgres,
 
 
 @pytest.fixture
-def without_conditions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The statements of the legs without the documents that they exclude."""
-    from rag_core.storage.graph import reading as graph
+def without_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes the conditions of the legs' statements treat every caller as a member of `staff`."""
+    read_scope = snapshot._read_scope
 
-    nothing = "select null::uuid as id where false"
-    monkeypatch.setattr(corpus, "HIDDEN", nothing)
-    monkeypatch.setattr(graph, "HIDDEN", nothing)
-    parts = [part for part in overview.PARTS if part is not overview.HIDDEN_CHUNKS]
-    monkeypatch.setattr(overview, "PARTS", parts)
-    statement = overview.overview_statement()
-    monkeypatch.setattr(overview.read_overview, "__defaults__", ((), statement))
-    yield
+    async def read_scope_of_staff(connection: AsyncConnection, query: Query) -> dict[str, Any]:
+        return {**await read_scope(connection, query), "groups": ["staff"], "has_hidden": False}
+
+    monkeypatch.setattr(snapshot, "_read_scope", read_scope_of_staff)
 
 
 @pytest.mark.usefixtures("without_conditions")
@@ -145,9 +143,8 @@ def test_without_conditions_in_the_statements_the_policies_hide_the_document(res
     assert SECRET.chunks[0].text not in search_legs(restricted)
 
 
-def test_without_both_the_document_is_found(
-    restricted: Postgres, without_conditions: Any  # noqa: ARG001 - the fixture changes the statements
-) -> None:
+@pytest.mark.usefixtures("without_conditions")
+def test_without_both_the_document_is_found(restricted: Postgres) -> None:
     """Shows that the tests above would notice a missing wall."""
     with superuser(restricted) as connection:
         for table in READ_TABLES:
@@ -167,8 +164,6 @@ def test_a_user_whose_groups_shrink_loses_the_document_at_once(restricted: Postg
 
 
 def test_failures_and_events_of_a_job_are_those_of_readable_documents(store: Postgres) -> None:
-    from drafts import draft_with_failure
-
     publish(store, draft_with_failure(SECRET))
     with superuser(store) as connection:
         connection.execute("update documents set access = '{staff}'")
@@ -177,6 +172,6 @@ def test_failures_and_events_of_a_job_are_those_of_readable_documents(store: Pos
         ledger = Ledger(connection, TENANT)
         for groups, count in (((), 0), (("staff",), 1)):
             events = [event for event in ledger.readable_events(job, groups, 0) if event["stage"] == "document"]
-            failures = ledger.readable_failures(job, groups, SECRET.id.__class__(int=0), 10)
+            failures = ledger.readable_failures(job, groups, UUID(int=0), 10)
             assert (len(events), len(failures)) == (count, count)
             assert count_rows(store, "job_items", *groups) == count
