@@ -68,7 +68,8 @@ RECORD_LISTING = """
 update sources set listed_at = to_timestamp(%(listed_ns)s::numeric / 1000000000)
 where tenant = %(tenant)s and collection = %(collection)s and id = any(%(sources)s::int[])"""
 MANIFEST = """
-select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released
+select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released, access,
+  (select jsonb_object_agg(key, metadata -> key) from unnest(%(keys)s::text[]) key where metadata ? key)
 from documents where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s"""
 MANIFEST_OF_DOCUMENTS = f"{MANIFEST} and id = any(%(ids)s::uuid[])"
 # A cheap check: the chunks and vectors of each document are counted only if these totals differ.
@@ -97,7 +98,7 @@ select d.id from documents d where d.tenant = %(tenant)s and d.collection = %(co
 DOCUMENTS = """
 select d.id, d.uri, d.title, d.status, d.stage, d.reason, d.n_chunks as chunks, d.version, d.media_type, d.language,
   d.metadata, d.size, d.indexed_at, to_timestamp(d.modified_ns::numeric / 1000000000) as updated_at,
-  c.name as collection
+  d.access as groups, c.name as collection
 from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.tenant = %(tenant)s and c.name = %(collection)s and (%(status)s::text is null or d.status = %(status)s)
   and (%(id)s::uuid is null or d.id = %(id)s) and d.uri > %(after)s order by d.uri limit %(limit)s"""
@@ -335,25 +336,25 @@ class Catalog:
             mark_orphans_dead(self.connection, scope)
             remove_orphans(self.connection, scope)
 
-    def manifest(self, collection: int, source: int) -> dict[str, StoredDocument]:
-        """The stored documents of a source, by uri."""
+    def manifest(self, collection: int, source: int, keys: Sequence[str] = ()) -> dict[str, StoredDocument]:
+        """The stored documents of a source, by uri, with their metadata of these keys."""
         with self._transaction():
-            scope = self._scope(collection=collection, source=source)
+            scope = self._scope(collection=collection, source=source, keys=list(keys))
             return {row[1]: _document_from_row(row) for row in self.connection.execute(MANIFEST, scope, binary=True)}
 
     def manifest_of_documents(
-        self, collection: int, source: int, documents: Sequence[UUID]
+        self, collection: int, source: int, documents: Sequence[UUID], keys: Sequence[str] = ()
     ) -> dict[str, StoredDocument]:
-        """Those of the documents that are stored for the source, by uri."""
+        """Those of the documents that are stored for the source, as in `manifest`."""
         with self._transaction():
-            scope = self._scope(collection=collection, source=source, ids=list(documents))
+            scope = self._scope(collection=collection, source=source, ids=list(documents), keys=list(keys))
             rows = self.connection.execute(MANIFEST_OF_DOCUMENTS.encode(), scope, binary=True)
             return {row[1]: _document_from_row(row) for row in rows}
 
-    def manifest_by_uri(self, collection: str, uri: str) -> dict[str, StoredDocument]:
-        """The stored documents of the source with that uri; empty if there is no such collection or source."""
+    def manifest_by_uri(self, collection: str, uri: str, keys: Sequence[str] = ()) -> dict[str, StoredDocument]:
+        """The `manifest` of the source with that uri; empty if there is no such collection or source."""
         ids = {source.uri: source.id for source in self.sources(collection)}
-        return self.manifest(self.collection(collection).id, ids[uri]) if uri in ids else {}
+        return self.manifest(self.collection(collection).id, ids[uri], keys) if uri in ids else {}
 
     def find_damaged_documents(
         self, collection: int, space: int, splade: str = "", documents: Sequence[UUID] | None = None
@@ -435,9 +436,7 @@ class Catalog:
         Raises NotFoundError if there is no such collection.
         """
         id = self.collection(collection).id
-        return self._readable_rows(
-            READABLE_DOCUMENTS, groups, collection=id, status=status, after=after, limit=limit
-        )
+        return self._readable_rows(READABLE_DOCUMENTS, groups, collection=id, status=status, after=after, limit=limit)
 
     def readable_document(self, id: UUID, groups: Sequence[str]) -> dict[str, Any]:
         """A document. Raises NotFoundError if there is none, or if members of `groups` may not read it."""
@@ -503,7 +502,8 @@ def _is_uri_inside(uri: str, root: str) -> bool:
 
 
 def _document_from_row(row: Sequence[Any]) -> StoredDocument:
-    id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released = row
+    (id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released, access,
+     metadata) = row  # fmt: skip
     entry = Entry(uri=uri, size=size, modified_ns=modified_ns, changed_ns=changed_ns, etag=etag)
     return StoredDocument(
         id=id,
@@ -514,4 +514,6 @@ def _document_from_row(row: Sequence[Any]) -> StoredDocument:
         retryable=retryable,
         listed_ns=listed_ns,
         released=bytes(released),
+        access=tuple(access),
+        metadata=metadata or {},
     )

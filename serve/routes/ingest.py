@@ -187,7 +187,7 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
         traceparent=context.traceparent,
     )
     if source := parsed.source:
-        rules = location_rules(services.settings)
+        rules = location_rules(services.settings, context.caller.tenant)
         for location in source.locations:
             rules.check(location)
         new_job = replace(
