@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from rag_cli.question_options import print_unknown_keys, server_options
+from rag_cli.question_options import print_unknown_keys, refuse_groups, server_options
 from rag_cli.search import parse_filter_option
 from rag_cli.terminal.options import GlobalOptions
 from rag_core.errors import UsageError
@@ -31,11 +31,12 @@ class Answerer(Protocol):
 
 @contextmanager
 def open_answerer(
-    options: GlobalOptions, collection: str, filter: str | None, server: str | None
+    options: GlobalOptions, collection: str, filter: str | None, server: str | None, groups: tuple[str, ...] = ()
 ) -> Iterator[Answerer]:
     """Yields the gateway at `server`, or else the store of the options, with its models loaded."""
     filters = parse_filter_option(filter)
     if server is not None:
+        refuse_groups(groups)
         body = {**server_options(options), "collection": collection, "filters": filters}
         yield GatewayAnswerer(server=server, body=body)
         return
@@ -44,7 +45,7 @@ def open_answerer(
     with KnowledgeBase(options.settings) as knowledge:
         print_unknown_keys(knowledge, filters, collection, options)
         knowledge.load(answering=True)
-        yield LocalAnswerer(knowledge=knowledge, collection=collection, filters=filters)
+        yield LocalAnswerer(knowledge=knowledge, collection=collection, filters=filters, groups=groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +53,16 @@ class LocalAnswerer:
     knowledge: "KnowledgeBase"
     collection: str
     filters: Mapping[str, Any] | None
+    groups: tuple[str, ...]
 
     def ask(self, question: str, session_id: str, show_event: ShowEvent) -> tuple[Reply, str]:
-        return self.knowledge.ask(question, self.collection, self.filters, session_id, on_event=show_event), ""
+        reply = self.knowledge.ask(
+            question, self.collection, self.filters, session_id, on_event=show_event, groups=self.groups
+        )
+        return reply, ""
 
     def why(self, question: str, uri: str) -> Facts:
-        return self.knowledge.why(question, uri, collection=self.collection, filters=self.filters)
+        return self.knowledge.why(question, uri, collection=self.collection, filters=self.filters, groups=self.groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from rag_cli.answer_view import AnswerPrinter, render_sources, render_verdict
 from rag_cli.answerers import ShowEvent, open_answerer
-from rag_cli.question_options import CollectionOption, FilterOption, ServerOption, SessionOption
+from rag_cli.question_options import CollectionOption, FilterOption, GroupOption, ServerOption, SessionOption
 from rag_cli.ranking_view import hits_table, print_failures, waterfall
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
@@ -23,6 +23,7 @@ def ask(
     collection: CollectionOption = DEFAULT_COLLECTION,
     filter: FilterOption = None,
     session: SessionOption = "",
+    group: GroupOption = None,
     server: ServerOption = None,
     explain: Annotated[
         bool, typer.Option("--explain", help="Show the passages, how they were found, and the time of each stage.")
@@ -34,7 +35,7 @@ def ask(
     """
     console = stdout_console()
     show_event: ShowEvent = (lambda _event: None) if options.json else AnswerPrinter(console).print_event
-    with open_answerer(options, collection, filter, server) as answerer:
+    with open_answerer(options, collection, filter, server, tuple(group or ())) as answerer:
         reply, id = answerer.ask(question, session, show_event)
     if not options.quiet:
         print_failures(reply.stages)

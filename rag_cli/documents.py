@@ -36,10 +36,13 @@ def list_(
     with open_catalog(options) as catalog:
         name = catalog.collection(collection).name
         rows = catalog.documents(name, status=status, after=after, limit=limit + 1)
-    columns = ("uri", "status", "chunks", "title", "reason")
+    columns = ("uri", "status", "chunks", "groups", "title", "reason")
     page = rows[:limit]
     if not options.json:
-        page = [{**row, "reason": row["reason"] or _render_flags(row["metadata"])} for row in page]
+        page = [
+            {**row, "reason": row["reason"] or _render_flags(row["metadata"]), "groups": ", ".join(row["groups"])}
+            for row in page
+        ]
     print_rows(page, columns, options, f"no matching documents in {collection}")
     if len(rows) > limit:
         print_more(f"--after {rows[limit - 1]['uri']}", options)

@@ -146,7 +146,7 @@ class Push:
 
         check_server(self.server)
         for batch in self._read_batches():
-            self._add_receipt(send_files(self.server, self._form_fields(), batch), batch)
+            self._add_receipt(send_files(self.server, self._form_fields(batch[0].access), batch), batch)
             console.print(f"{sum(self.jobs.values())} documents sent", highlight=False)
         if self.request.remote_sources:
             source = {
@@ -170,10 +170,12 @@ class Push:
                 self.failures.append(_describe_failure(file.uri, "push", receipt.rejected[index]))
 
     def _read_batches(self) -> "Iterator[list[File]]":
+        """Yields lists of files that the same groups can read: a request has one list of groups for all files."""
         batch: list[File] = []
         size = 0
         for file in self._read_files():
-            if batch and (len(batch) == MAX_BATCH_FILES or size + len(file.body) > MAX_BATCH_BYTES):
+            is_full = len(batch) == MAX_BATCH_FILES or size + len(file.body) > MAX_BATCH_BYTES
+            if batch and (is_full or file.access != batch[0].access):
                 yield batch
                 batch, size = [], 0
             batch.append(file)
@@ -211,16 +213,17 @@ class Push:
                 self.failures.append(_describe_failure(entry.uri, error.stage, error.reason, error.retryable))
             return
         if body.strip():
-            yield File(uri=entry.uri, body=body)
+            yield File(uri=entry.uri, body=body, access=entry.access)
         else:
             self.skipped += 1
 
-    def _form_fields(self) -> dict[str, str]:
+    def _form_fields(self, access: Sequence[str] | None) -> dict[str, str]:
         """The fields of a form with files."""
         profile = {"profile": self.profile} if self.profile else {}
         metadata = self.request.metadata
         metadata_field = {"metadata": json.dumps(metadata)} if metadata else {}
-        return {"collection": self.request.collection, **profile, **metadata_field}
+        access_field = {} if access is None else {"access": json.dumps(list(access))}
+        return {"collection": self.request.collection, **profile, **metadata_field, **access_field}
 
 
 def _describe_failure(uri: str, stage: str, reason: str, retryable: bool = False) -> FailedDocument:

@@ -16,6 +16,10 @@ CollectionOption = Annotated[str, typer.Option(help="The collection to search.")
 FilterOption = Annotated[
     str | None, typer.Option(metavar="JSON", help="A metadata filter in JSON.", show_default=False)
 ]
+GroupOption = Annotated[
+    list[str] | None,
+    typer.Option("--group", help="Ask as a member of this group; repeatable.", show_default=False),
+]
 SessionOption = Annotated[
     str, typer.Option("--session", metavar="ID", help="Continue the conversation with this id.", show_default=False)
 ]
@@ -29,6 +33,11 @@ def server_options(options: GlobalOptions) -> dict[str, Any]:
     local = {"config": options.config, "set": options.set, "store": options.store, "tenant": options.tenant}
     refuse_local_options([name for name, value in local.items() if value])
     return {"profile": options.profile} if options.profile else {}
+
+
+def refuse_groups(groups: Sequence[str]) -> None:
+    """Raises UsageError if there are any groups: a gateway knows those of its callers."""
+    refuse_local_options(["group"] if groups else [])
 
 
 def print_unknown_keys(

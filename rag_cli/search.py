@@ -14,9 +14,11 @@ from rich.text import Text
 from rag_cli.question_options import (
     CollectionOption,
     FilterOption,
+    GroupOption,
     HitsOption,
     ServerOption,
     print_unknown_keys,
+    refuse_groups,
     server_options,
 )
 from rag_cli.ranking_view import comparison_table, hits_table, list_moves, print_failures, waterfall
@@ -49,6 +51,7 @@ def search(
     compare: Annotated[
         str | None, typer.Option(metavar="PROFILE", help="Compare with the hits of this profile.", show_default=False)
     ] = None,
+    group: GroupOption = None,
     server: ServerOption = None,
 ) -> None:
     """Find passages that answer a question, best first.
@@ -56,7 +59,12 @@ def search(
     Example: rag search "how do I rotate the keys?" -k 3 --filter '{"key": "language", "type": "eq", "value": "en"}'
     """
     request = SearchRequest(
-        question=question, k=k, collection=collection, filter=parse_filter_option(filter), context=context
+        question=question,
+        k=k,
+        collection=collection,
+        filter=parse_filter_option(filter),
+        groups=tuple(group or ()),
+        context=context,
     )
     if server is not None:
         _search_server(server, request, options, explain, compare)
@@ -81,6 +89,7 @@ class SearchRequest:
     k: int
     collection: str
     filter: Mapping[str, Any] | None
+    groups: tuple[str, ...]
     context: int
 
 
@@ -106,6 +115,7 @@ def _search_server(
             "--context, --compare, and --explain without --json need direct access to the store; they cannot be used "
             "with --server"
         )
+    refuse_groups(request.groups)
     body = {"query": request.question, "collection": request.collection, "top_k": request.k, "filters": request.filter}
     retrieval = request_retrieval(server, {**body, **server_options(options), "explain": explain})
     if options.json:
@@ -125,14 +135,15 @@ def _search_store(options: GlobalOptions, request: SearchRequest) -> Retrieval:
 
     settings = options.settings
     arguments = (request.question, request.k, request.collection, request.filter)
+    groups = request.groups
     with KnowledgeBase(settings) as knowledge:
         print_unknown_keys(knowledge, request.filter, request.collection, options)
         knowledge.load()
         started = time.perf_counter()
         if request.context:
-            hits, neighbours, stages = knowledge.search_around(*arguments, request.context)
+            hits, neighbours, stages = knowledge.search_around(*arguments, request.context, groups)
         else:
-            hits, stages = knowledge.explain(*arguments)
+            hits, stages = knowledge.explain(*arguments, groups=groups)
             neighbours = [[] for _ in hits]
         seconds = time.perf_counter() - started
     return Retrieval(

@@ -82,8 +82,11 @@ def send_feedback(server: str, body: Mapping[str, Any]) -> FeedbackId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
+    """A file to send. `access` holds the groups that can read it; None: the rules of the gateway decide."""
+
     uri: str
     body: bytes
+    access: Sequence[str] | None = None
 
     @property
     def part(self) -> tuple[str, tuple[str, bytes, str]]:

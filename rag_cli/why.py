@@ -9,7 +9,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rag_cli.question_options import CollectionOption, FilterOption, HitsOption, print_unknown_keys
+from rag_cli.question_options import CollectionOption, FilterOption, GroupOption, HitsOption, print_unknown_keys
 from rag_cli.search import parse_filter_option
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
@@ -27,9 +27,7 @@ def why(
     k: HitsOption = 10,
     collection: CollectionOption = DEFAULT_COLLECTION,
     filter: FilterOption = None,
-    group: Annotated[
-        list[str] | None, typer.Option(help="Search as a member of this group; repeatable.", show_default=False)
-    ] = None,
+    group: GroupOption = None,
     span: Annotated[
         str, typer.Option(metavar="TEXT", help="Words of the document that should be found.", show_default=False)
     ] = "",

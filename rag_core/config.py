@@ -478,8 +478,33 @@ class ScanSettings(Stage):
     )
 
 
+Group = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
+
+
+class AccessRule(Section):
+    """A rule for who can read documents: those that match `uri` and have the metadata `key`."""
+
+    uri: str = Field(
+        "",
+        examples=["file:///srv/hr/**"],
+        description="Glob pattern for the document's URI without percent-encoding; empty matches all.",
+    )
+    key: str = Field("", examples=["department"], description="Metadata key that the document must have.")
+    groups: tuple[Group, ...] = Field(
+        (), description="Groups that can read the documents; empty means the values of `key`."
+    )
+
+    @model_validator(mode="after")
+    def _check_rule(self) -> Self:
+        if not (self.uri or self.key):
+            raise ValueError("an access rule must have a uri or a key")
+        if not (self.groups or self.key):
+            raise ValueError("an access rule without a key must have groups")
+        return self
+
+
 class MetadataSettings(Stage):
-    """Changes to the normalized metadata of documents, in the order rename, drop, from_path, set."""
+    """Changes to the normalized metadata of documents, in the order rename, drop, from_path, set; and who can read."""
 
     rename: dict[str, str] = Field({}, description="New metadata key, by old key.")
     drop: tuple[str, ...] = Field((), description="Metadata keys to remove.")
@@ -489,6 +514,14 @@ class MetadataSettings(Stage):
     )
     set: dict[str, str | int | float | bool | tuple[str, ...]] = Field(
         {}, description="Constant metadata of every document, by key."
+    )
+    access: tuple[AccessRule, ...] = Field(
+        (),
+        description="Rules for who can read documents; the groups of all rules that match are joined. Also applied if "
+        "`enabled` is false.",
+    )
+    access_default: tuple[Group, ...] = Field(
+        (), description="Groups that can read documents which match no rule; empty lets everyone of the tenant."
     )
 
     @field_validator("from_path")
@@ -775,6 +808,17 @@ class IngestionSettings(Section):
     private_networks: bool = Field(
         False, description="Read http locations of requests from private and loopback addresses too."
     )
+
+    allowed_locations_by_tenant: dict[str, tuple[str, ...]] = Field(
+        {},
+        examples=[{"harbour-team": ["s3://harbour/docs"]}],
+        description="Further folders and URI prefixes for the requests of one tenant, by tenant.",
+    )
+
+    @field_validator("allowed_locations_by_tenant")
+    @classmethod
+    def _check_locations_by_tenant(cls, locations: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        return {tenant: cls._check_allowed_locations(allowed) for tenant, allowed in locations.items()}
 
     @field_validator("allowed_locations")
     @classmethod
@@ -1307,7 +1351,8 @@ _NOT_IN_VERSION: Mapping[str, Any] = {
         ),
         True,
     ),
-    "ingestion": {"allowed_locations", "private_networks"},
+    "ingestion": {"allowed_locations", "allowed_locations_by_tenant", "private_networks"},
+    "metadata": {"access", "access_default"},
 }
 
 

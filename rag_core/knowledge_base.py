@@ -166,9 +166,13 @@ class KnowledgeBase:
         k: int = 10,
         collection: str = DEFAULT_COLLECTION,
         filters: Mapping[str, Any] | None = None,
+        groups: Sequence[str] = (),
     ) -> list[Hit]:
-        """Returns at most `k` hits, best first. `rag_core.storage.filters` defines the grammar of `filters`."""
-        hits, _ = self.explain(question, k, collection, filters)
+        """Returns at most `k` hits, best first. `rag_core.storage.filters` defines the grammar of `filters`.
+
+        Without `groups`, only documents that everyone can read are searched.
+        """
+        hits, _ = self.explain(question, k, collection, filters, groups=groups)
         return hits
 
     def explain(
@@ -179,13 +183,14 @@ class KnowledgeBase:
         filters: Mapping[str, Any] | None = None,
         history: Sequence[Message] = (),
         variants: Sequence[Variant] = (),
+        groups: Sequence[str] = (),
     ) -> tuple[list[Hit], list[StageReport]]:
         """Returns the hits of `search` and a report of each stage.
 
         `history` holds earlier messages, oldest first. `variants` are searched instead of the question if there is no
         history.
         """
-        query, skipped = self._query(question, collection, filters), self._settings.skipped.questions
+        query, skipped = self._query(question, collection, filters, groups), self._settings.skipped.questions
         query = replace(query, history=tuple(history), variants=tuple(variants))
         retriever = self._conversation_retriever if query.history or query.variants else self._retriever
         return self._portal.call(_retrieve_with_stages, retriever, query, k, skipped)
@@ -205,6 +210,7 @@ class KnowledgeBase:
         history: Sequence[Message] = (),
         user_id: str = "",
         answer_id: str = "",
+        groups: Sequence[str] = (),
     ) -> Reply:
         """Answers from the stored documents with citations, or reports that they do not answer.
 
@@ -216,7 +222,7 @@ class KnowledgeBase:
         for name, id in (("session_id", session_id), ("user_id", user_id), ("answer_id", answer_id)):
             if UNSTORABLE.search(id):
                 raise UsageError(f"{name} must not contain NUL or lone surrogates, got {id!r:.80}")
-        query = self._query(question, collection, filters)
+        query = self._query(question, collection, filters, groups)
         query = replace(query, session_id=session_id, user_id=user_id, answer_id=answer_id, history=tuple(history))
 
         async def emit(event: Event) -> None:
@@ -243,12 +249,13 @@ class KnowledgeBase:
         collection: str = DEFAULT_COLLECTION,
         filters: Mapping[str, Any] | None = None,
         around: int = 1,
+        groups: Sequence[str] = (),
     ) -> tuple[list[Hit], list[list[Chunk]], list[StageReport]]:
         """Returns the hits of `explain`, the neighbours of each hit, and the reports of the stages.
 
         The neighbours are up to `around` chunks before and up to `around` chunks after the hit, in text order.
         """
-        query = self._query(question, collection, filters)
+        query = self._query(question, collection, filters, groups)
         skipped = self._settings.skipped.questions
         return self._portal.call(_retrieve_with_neighbours, self._corpus, self._retriever, query, k, around, skipped)
 
@@ -267,7 +274,7 @@ class KnowledgeBase:
         `span` holds words of the document that should be found. A document that `groups` cannot read appears as never
         stored.
         """
-        query = replace(self._query(question, collection, filters), groups=tuple(groups))
+        query = self._query(question, collection, filters, groups)
         return self._portal.call(trace, self._corpus, self._retriever, query, k, uri, span)
 
     def describe_unknown_keys(
@@ -291,12 +298,15 @@ class KnowledgeBase:
         """Loads the models for searching, or for answering, before the first question."""
         _ = self._pipeline if answering else self._retriever
 
-    def _query(self, question: str, collection: str, filters: Mapping[str, Any] | None) -> Query:
+    def _query(
+        self, question: str, collection: str, filters: Mapping[str, Any] | None, groups: Sequence[str] = ()
+    ) -> Query:
         return Query(
             text=_clean_question(question),
             tenant=self._settings.tenant,
             collection=collection,
             filters=parse_filter(filters) if filters is not None else None,
+            groups=tuple(groups),
         )
 
     @cached_property

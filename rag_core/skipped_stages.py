@@ -108,7 +108,8 @@ def _replace_sections(settings: Settings, disabled: Collection[str]) -> dict[str
     if isinstance(settings.splade, SpladeModel) and settings.splade.if_installed and "splade" not in disabled:
         sections["splade"] = settings.splade.model_copy(update={"if_installed": ""})
     if "metadata" in disabled:
-        sections["metadata"] = MetadataSettings()
+        access, default = settings.metadata.access, settings.metadata.access_default
+        sections["metadata"] = MetadataSettings(access=access, access_default=default)
     if "scan" in disabled:
         sections["scan"] = ScanSettings(mode="off")
     if "ocr" in disabled:

@@ -68,7 +68,8 @@ class Document:
     """A parsed document: its text, and what is known about it. `sections` are in text order.
 
     `pages` holds the offset at which each page begins; it is empty if the format has no pages. `given` holds the chunks
-    that the document brings; without any, a chunker splits it.
+    that the document brings; without any, a chunker splits it. `access` holds the groups that can read it; if it is
+    empty, everyone of the tenant can, and if it is None, the rules of the settings decide.
     """
 
     uri: str
@@ -80,6 +81,7 @@ class Document:
     sections: tuple[Section, ...] = ()
     pages: tuple[int, ...] = ()
     given: tuple[GivenChunk, ...] = ()
+    access: tuple[str, ...] | None = field(default=None, repr=False)  # not part of the bytes that are hashed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -442,7 +444,7 @@ class Entry:
     """One line of a source's listing. Equal entries mean equal bytes, without reading them.
 
     `delta` knows the exceptions: sources with neither times nor etags, and files written while they were listed. The
-    store holds times as `clamp_ns` returns them.
+    store holds times as `clamp_ns` returns them. `access` is as in `Document`, and does not count for equality.
     """
 
     uri: str
@@ -450,13 +452,16 @@ class Entry:
     modified_ns: int
     changed_ns: int = 0
     etag: str = ""
+    access: tuple[str, ...] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredDocument:
     """A stored document: its entry as listed, the hash of its bytes, and the recipe that it was read with.
 
-    `released` is the hash of bytes that are ingested whatever a scan finds in them; empty if there are none.
+    `released` is the hash of bytes that are ingested whatever a scan finds in them; empty if there are none. `access`
+    holds the groups that can read it, sorted; empty: everyone of the tenant. `metadata` holds only what access rules
+    read.
     """
 
     id: UUID
@@ -467,6 +472,8 @@ class StoredDocument:
     retryable: bool
     listed_ns: int
     released: bytes = b""
+    access: tuple[str, ...] = ()
+    metadata: Metadata = field(default_factory=dict)
 
     @property
     def can_be_retried(self) -> bool:
@@ -494,6 +501,7 @@ class Draft:
     `has_given_vectors`: the document brought them, so no other document reuses them.
     `weights` has one value per chunk, or none if the profile has no SPLADE.
     `seconds` has the busy seconds of each stage, and `times` its start and end, in seconds since 1970.
+    `access` holds the groups that can read the document; empty: everyone of the tenant.
     `part` is the draft's number, from 0, and the count of drafts: a very large document travels as several.
     """
 
@@ -514,6 +522,7 @@ class Draft:
     failure: Failure | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    access: tuple[str, ...] = ()
     part: tuple[int, int] = (0, 1)
 
     @property

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from rag_core.ingestion.access import NO_RULES, AccessRules
 from rag_core.ingestion.containers.uris import enclosing_uris
 from rag_core.ingestion.recipe import is_outdated
 from rag_core.types import Entry, StoredDocument
@@ -18,7 +19,8 @@ class Delta:
     """The entries and documents of one source that a sync has to process.
 
     Some of `changed` can have the same bytes as before, which only reading them shows. `same` counts the documents that
-    need no reading; `failed` counts those of them that failed when they were last read.
+    need no reading; `failed` counts those of them that failed when they were last read. `regrouped` has the others that
+    need no reading, with the groups that can read them now: those differ from the stored ones.
     """
 
     added: tuple[Entry, ...]
@@ -26,6 +28,7 @@ class Delta:
     deleted: tuple[StoredDocument, ...]
     same: int
     failed: int
+    regrouped: tuple[tuple[StoredDocument, tuple[str, ...]], ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -39,6 +42,7 @@ def compute_delta(
     compute_recipe: Callable[[StoredDocument], str],
     checksum: bool = False,
     damaged: Collection[UUID] = (),
+    access: AccessRules = NO_RULES,
 ) -> Delta:
     """Compares the entries of a source with its stored documents, by uri.
 
@@ -55,7 +59,9 @@ def compute_delta(
         for uri, (entry, document) in pairs.items()
         if checksum or document.id in damaged or _needs_reading(entry, document, compute_recipe(document))
     }
-    same = [document for uri, (_, document) in pairs.items() if uri not in changed]
+    unread = {uri: pair for uri, pair in pairs.items() if uri not in changed}
+    groups = {uri: access.find_groups(entry, document.metadata) for uri, (entry, document) in unread.items()}
+    same = [document for uri, (_, document) in unread.items() if groups[uri] == document.access]
     return Delta(
         added=tuple(entry for uri, entry in entries.items() if uri not in stored),
         changed=tuple(changed.values()),
@@ -66,6 +72,9 @@ def compute_delta(
         ),
         same=len(same),
         failed=sum(document.status == "failed" for document in same),
+        regrouped=tuple(
+            (document, groups[uri]) for uri, (_, document) in unread.items() if groups[uri] != document.access
+        ),
     )
 
 

@@ -30,7 +30,7 @@ class Plan:
     @classmethod
     def from_deltas(cls, collection: str, deltas: Sequence[Delta], prune: bool) -> "Plan":
         added = sum(len(delta.added) for delta in deltas)
-        changed = sum(len(delta.changed) for delta in deltas)
+        changed = sum(len(delta.changed) + len(delta.regrouped) for delta in deltas)
         same = sum(delta.same for delta in deltas)
         return cls(
             collection=collection,

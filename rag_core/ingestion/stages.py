@@ -18,6 +18,7 @@ import stamina
 from rag_core.chunking.given import stack_given_vectors
 from rag_core.cpu_limit import limit_cpu
 from rag_core.errors import DocumentError, FencedError, ModelError, RagError, TransientError
+from rag_core.ingestion.access import NO_RULES, AccessRules
 from rag_core.ingestion.recipe import with_label
 from rag_core.ingestion.sources.format_uri import format_uri
 from rag_core.parsing.flags import with_flags
@@ -48,6 +49,7 @@ class Preparation:
         seconds: float = 0.0,
         dimension: int = 0,
         label: Callable[[Document], str] = lambda _: "",
+        access: AccessRules = NO_RULES,
     ) -> None:
         """`seconds` of CPU time limit the scan of a document, and its splitting again; 0 means no limit.
 
@@ -55,7 +57,7 @@ class Preparation:
         own profile, which its recipe then has.
         """
         self._sources, self._parse, self._chunker, self._scan = sources, parse, chunker, scan
-        self._seconds, self._dimension, self._label = seconds, dimension, label
+        self._seconds, self._dimension, self._label, self._access = seconds, dimension, label, access
 
     def __call__(self, drafts: Sequence[Draft]) -> Iterator[Draft]:
         """Yields each draft when it is ready.
@@ -103,7 +105,8 @@ class Preparation:
         except DocumentError as error:
             draft = self._scan_draft(draft.with_failure(_failure_from_error(error)), body)
             return draft.with_stage_time("parse", stopwatch.lap())
-        draft = draft.with_stage_time("parse", stopwatch.lap(), document=document)
+        groups = self._access.find_groups(draft.entry, document.metadata)
+        draft = draft.with_stage_time("parse", stopwatch.lap(), document=document, access=groups)
         draft = self._scan_draft(draft, body).with_stage_time("scan", stopwatch.lap())
         if draft.document is None:
             return draft

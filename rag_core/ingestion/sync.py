@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID, uuid4
 
 from rag_core.errors import BusyError, ConfirmationError, LimitError, RagError, SpaceError, StoreError, describe_error
+from rag_core.ingestion.access import NO_RULES, AccessRules
 from rag_core.ingestion.background import repeat_in_background
 from rag_core.ingestion.containers.uris import enclosing_uris, file_uri
 from rag_core.ingestion.delta import Delta, compute_delta
@@ -91,6 +92,7 @@ class Sync:
     store_timeout: float = 60.0
     graph: bool = False
     splade: str = ""
+    access: AccessRules = NO_RULES
     options: SyncOptions = DEFAULT_OPTIONS
     maintenance: Maintenance = DEFAULT_MAINTENANCE
     partial_uris: frozenset[str] = frozenset()
@@ -110,9 +112,10 @@ class Sync:
             deltas = [
                 compute_delta(
                     source.listing(),
-                    catalog.manifest_by_uri(self.collection, source.uri),
+                    catalog.manifest_by_uri(self.collection, source.uri, self.access.keys),
                     self.recipe.recompute,
                     self.options.checksum,
+                    access=self.access,
                 )
                 for source in self.sources
             ]
@@ -247,6 +250,7 @@ class _Run:
                 check_job()
                 sync.check()
 
+            self._change_access(target, deltas)
             times = runner.run(target, self._sources, drafts, check) if drafts else RunTimes()
         if self._sync.options.should_prune:
             missing = [document.id for delta in deltas.values() for document in delta.deleted]
@@ -255,6 +259,15 @@ class _Run:
                     for first in range(0, len(deleted), DELETE_BATCH):
                         writer.delete(deleted[first : first + DELETE_BATCH])
         return times
+
+    def _change_access(self, target: WriteTarget, deltas: Mapping[int, Delta]) -> None:
+        """Stores the groups of documents that need no reading. It is done first: it can withdraw a right."""
+        finished = self._job.finished_documents
+        groups = {stored.id: groups for delta in deltas.values() for stored, groups in delta.regrouped}
+        if changed := [(id, groups[id]) for id in sorted(groups) if id not in finished]:
+            with closing(target.open()) as writer:
+                for first in range(0, len(changed), DELETE_BATCH):
+                    writer.change_access(dict(changed[first : first + DELETE_BATCH]))
 
     def finish(self, target: WriteTarget, plan: Plan, times: RunTimes) -> SyncReport:
         """Ends the job and reads its report from the ledger. Raises FencedError if another process ended the job."""
@@ -389,14 +402,15 @@ class _Run:
     def _load_manifest(self, source: int, entries: Iterable[Entry]) -> dict[str, StoredDocument]:
         """The stored documents of these entries, by uri."""
         ids = [self._document_id(entry.uri) for entry in entries]
-        return self._catalog.manifest_of_documents(self._collection.id, source, ids)
+        return self._catalog.manifest_of_documents(self._collection.id, source, ids, self._sync.access.keys)
 
     def _compare_source(self, id: int, source: Source) -> Delta:
-        options, recipe = self._sync.options, self._sync.recipe.recompute
+        options, recipe, access = self._sync.options, self._sync.recipe.recompute, self._sync.access
         if self._is_partial(id):
             entries = list(self._list_entries(source))
-            return compute_delta(entries, self._load_manifest(id, entries), recipe, damaged=self._damaged)
-        stored = self._catalog.manifest(self._collection.id, id)
+            stored = self._load_manifest(id, entries)
+            return compute_delta(entries, stored, recipe, damaged=self._damaged, access=access)
+        stored = self._catalog.manifest(self._collection.id, id, access.keys)
         if options.only:
             selected = frozenset(document.id for uri, document in stored.items() if uri in options.only)
             # a container that failed is listed as its members when it can be opened
@@ -405,8 +419,8 @@ class _Run:
                 for entry in self._list_entries(source)
                 if not options.only.isdisjoint((entry.uri, *enclosing_uris(entry.uri)))
             ]
-            return compute_delta(entries, stored, recipe, damaged=selected)
-        delta = compute_delta(self._list_entries(source), stored, recipe, options.checksum, self._damaged)
+            return compute_delta(entries, stored, recipe, damaged=selected, access=access)
+        delta = compute_delta(self._list_entries(source), stored, recipe, options.checksum, self._damaged, access)
         needs_confirmation = options.prune and not options.confirmed and len(stored) >= MIN_DOCUMENTS_FOR_SHARE
         if needs_confirmation and len(delta.deleted) > self._sync.delete_share * len(stored):
             raise ConfirmationError(
@@ -437,6 +451,7 @@ class _Run:
         return [
             *((self._document_id(entry.uri), entry.uri, "add") for entry in delta.added),
             *((stored.id, entry.uri, "change") for entry, stored in delta.changed),
+            *((stored.id, stored.entry.uri, "change") for stored, _ in delta.regrouped),
             *((document.id, document.entry.uri, "delete") for document in deleted),
         ]
 
@@ -450,7 +465,15 @@ class _Run:
         is_current = stored is not None and not is_outdated(stored, recipe) and not stored.can_be_retried
         known_sha256 = stored.sha256 if stored and is_current and not must_process else b""
         released = stored.released if stored else b""
-        return Draft(id=id, source=source, entry=entry, recipe=recipe, known_sha256=known_sha256, released=released)
+        return Draft(
+            id=id,
+            source=source,
+            entry=entry,
+            recipe=recipe,
+            known_sha256=known_sha256,
+            released=released,
+            access=self._sync.access.find_groups(entry, stored.metadata if stored else {}),
+        )
 
     def _document_id(self, uri: str) -> UUID:
         return document_id(self._sync.tenant, self._sync.collection, uri)

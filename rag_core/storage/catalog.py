@@ -14,7 +14,7 @@ from rag_core.storage.graph.writing import DROP as DROP_GRAPH
 from rag_core.storage.graph.writing import remove_orphans
 from rag_core.storage.lexical.writing import mark_orphans_dead
 from rag_core.storage.missing_collection import COLLECTION_NAMES, missing_collection_error
-from rag_core.storage.postgres import transaction
+from rag_core.storage.postgres import read_transaction, transaction
 from rag_core.types import Entry, Space, StoredDocument, document_id
 
 ENSURE_COLLECTION = """
@@ -68,7 +68,8 @@ RECORD_LISTING = """
 update sources set listed_at = to_timestamp(%(listed_ns)s::numeric / 1000000000)
 where tenant = %(tenant)s and collection = %(collection)s and id = any(%(sources)s::int[])"""
 MANIFEST = """
-select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released
+select id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released, access,
+  (select jsonb_object_agg(key, metadata -> key) from unnest(%(keys)s::text[]) key where metadata ? key)
 from documents where tenant = %(tenant)s and collection = %(collection)s and source = %(source)s"""
 MANIFEST_OF_DOCUMENTS = f"{MANIFEST} and id = any(%(ids)s::uuid[])"
 # A cheap check: the chunks and vectors of each document are counted only if these totals differ.
@@ -97,7 +98,7 @@ select d.id from documents d where d.tenant = %(tenant)s and d.collection = %(co
 DOCUMENTS = """
 select d.id, d.uri, d.title, d.status, d.stage, d.reason, d.n_chunks as chunks, d.version, d.media_type, d.language,
   d.metadata, d.size, d.indexed_at, to_timestamp(d.modified_ns::numeric / 1000000000) as updated_at,
-  c.name as collection
+  d.access as groups, c.name as collection
 from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
 where d.tenant = %(tenant)s and c.name = %(collection)s and (%(status)s::text is null or d.status = %(status)s)
   and (%(id)s::uuid is null or d.id = %(id)s) and d.uri > %(after)s order by d.uri limit %(limit)s"""
@@ -335,25 +336,25 @@ class Catalog:
             mark_orphans_dead(self.connection, scope)
             remove_orphans(self.connection, scope)
 
-    def manifest(self, collection: int, source: int) -> dict[str, StoredDocument]:
-        """The stored documents of a source, by uri."""
+    def manifest(self, collection: int, source: int, keys: Sequence[str] = ()) -> dict[str, StoredDocument]:
+        """The stored documents of a source, by uri, with their metadata of these keys."""
         with self._transaction():
-            scope = self._scope(collection=collection, source=source)
+            scope = self._scope(collection=collection, source=source, keys=list(keys))
             return {row[1]: _document_from_row(row) for row in self.connection.execute(MANIFEST, scope, binary=True)}
 
     def manifest_of_documents(
-        self, collection: int, source: int, documents: Sequence[UUID]
+        self, collection: int, source: int, documents: Sequence[UUID], keys: Sequence[str] = ()
     ) -> dict[str, StoredDocument]:
-        """Those of the documents that are stored for the source, by uri."""
+        """Those of the documents that are stored for the source, as in `manifest`."""
         with self._transaction():
-            scope = self._scope(collection=collection, source=source, ids=list(documents))
+            scope = self._scope(collection=collection, source=source, ids=list(documents), keys=list(keys))
             rows = self.connection.execute(MANIFEST_OF_DOCUMENTS.encode(), scope, binary=True)
             return {row[1]: _document_from_row(row) for row in rows}
 
-    def manifest_by_uri(self, collection: str, uri: str) -> dict[str, StoredDocument]:
-        """The stored documents of the source with that uri; empty if there is no such collection or source."""
+    def manifest_by_uri(self, collection: str, uri: str, keys: Sequence[str] = ()) -> dict[str, StoredDocument]:
+        """The `manifest` of the source with that uri; empty if there is no such collection or source."""
         ids = {source.uri: source.id for source in self.sources(collection)}
-        return self.manifest(self.collection(collection).id, ids[uri]) if uri in ids else {}
+        return self.manifest(self.collection(collection).id, ids[uri], keys) if uri in ids else {}
 
     def find_damaged_documents(
         self, collection: int, space: int, splade: str = "", documents: Sequence[UUID] | None = None
@@ -425,7 +426,7 @@ class Catalog:
 
     def readable_collections(self, groups: Sequence[str], after: str, limit: int) -> list[dict[str, Any]]:
         """A page of collections in the order of their names. Only documents that `groups` may read are counted."""
-        return self._rows(READABLE_COLLECTIONS, groups=list(groups), after=after, limit=limit)
+        return self._readable_rows(READABLE_COLLECTIONS, groups, after=after, limit=limit)
 
     def readable_documents(
         self, collection: str, groups: Sequence[str], status: str | None, after: UUID, limit: int
@@ -435,13 +436,11 @@ class Catalog:
         Raises NotFoundError if there is no such collection.
         """
         id = self.collection(collection).id
-        return self._rows(
-            READABLE_DOCUMENTS, collection=id, groups=list(groups), status=status, after=after, limit=limit
-        )
+        return self._readable_rows(READABLE_DOCUMENTS, groups, collection=id, status=status, after=after, limit=limit)
 
     def readable_document(self, id: UUID, groups: Sequence[str]) -> dict[str, Any]:
         """A document. Raises NotFoundError if there is none, or if members of `groups` may not read it."""
-        rows = self._rows(READABLE_DOCUMENT, id=id, groups=list(groups))
+        rows = self._readable_rows(READABLE_DOCUMENT, groups, id=id)
         if not rows:
             raise NotFoundError(f"there is no document {id}; /v1/documents lists the readable ones")
         return rows[0]
@@ -451,21 +450,25 @@ class Catalog:
 
         Raises NotFoundError if there is no such chunk, or if members of `groups` may not read its document.
         """
-        rows = self._rows(READABLE_SPAN, chunk=chunk, groups=list(groups))
+        rows = self._readable_rows(READABLE_SPAN, groups, chunk=chunk)
         if not rows:
             raise NotFoundError(f"there is no chunk {chunk}; ids are those of search results and citations")
         return rows[0]
 
-    def content(self, collection: int, document: UUID) -> str:
+    def content(self, collection: int, document: UUID, groups: Sequence[str]) -> str:
         """The text of a document. Raises NotFoundError if none is stored, for example because the document failed."""
-        rows = self._rows(CONTENT, collection=collection, document=document)
+        rows = self._readable_rows(CONTENT, groups, collection=collection, document=document)
         if not rows:
             raise NotFoundError(f"no text of document {document} is stored")
         return str(rows[0]["text"])
 
-    def chunk_page(self, collection: int, document: UUID, after: int, limit: int) -> list[dict[str, Any]]:
+    def chunk_page(
+        self, collection: int, document: UUID, groups: Sequence[str], after: int, limit: int
+    ) -> list[dict[str, Any]]:
         """A page of a document's chunks in text order, beginning after the ordinal `after`."""
-        return self._rows(CHUNK_PAGE, collection=collection, document=document, after=after, limit=limit)
+        return self._readable_rows(
+            CHUNK_PAGE, groups, collection=collection, document=document, after=after, limit=limit
+        )
 
     def _find_collection(self, name: str) -> Collection | None:
         with self.connection.cursor(row_factory=class_row(Collection)) as cursor:
@@ -474,6 +477,13 @@ class Catalog:
     def _rows(self, statement: str, **values: object) -> list[dict[str, Any]]:
         with self._transaction(), self.connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(statement.encode(), self._scope(**values)).fetchall()
+
+    def _readable_rows(self, statement: str, groups: Sequence[str], **values: object) -> list[dict[str, Any]]:
+        with (
+            read_transaction(self.connection, self._tenant, groups),
+            self.connection.cursor(row_factory=dict_row) as cursor,
+        ):
+            return cursor.execute(statement.encode(), self._scope(**values, groups=list(groups))).fetchall()
 
     def _execute_all(self, statements: Sequence[str], **values: object) -> None:
         with self._transaction():
@@ -492,7 +502,8 @@ def _is_uri_inside(uri: str, root: str) -> bool:
 
 
 def _document_from_row(row: Sequence[Any]) -> StoredDocument:
-    id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released = row
+    (id, uri, size, modified_ns, changed_ns, etag, sha256, recipe, status, retryable, listed_ns, released, access,
+     metadata) = row  # fmt: skip
     entry = Entry(uri=uri, size=size, modified_ns=modified_ns, changed_ns=changed_ns, etag=etag)
     return StoredDocument(
         id=id,
@@ -503,4 +514,6 @@ def _document_from_row(row: Sequence[Any]) -> StoredDocument:
         retryable=retryable,
         listed_ns=listed_ns,
         released=bytes(released),
+        access=tuple(access),
+        metadata=metadata or {},
     )

@@ -24,6 +24,14 @@ select v.chunk_id, -(v.embedding <#> %(vector)s) as score from vectors v
 where v.tenant = %(tenant)s and v.collection = %(collection_id)s and v.space = %(space)s
   and v.document_id not in (select id from hidden) and {filter}
 order by v.embedding <#> %(vector)s, v.chunk_id limit %(k)s"""
+# Reads the readable documents by the index on documents, where NEAREST reads all vectors of the collection.
+NEAREST_READABLE = """
+select v.chunk_id, -(v.embedding <#> %(vector)s) as score from vectors v
+where v.tenant = %(tenant)s and v.collection = %(collection_id)s and v.space = %(space)s
+  and v.document_id in (select d.id from documents d where d.tenant = %(tenant)s and d.collection = %(collection_id)s
+    and (d.access = '{{}}' or d.access && %(groups)s::text[]))
+  and {filter}
+order by v.embedding <#> %(vector)s, v.chunk_id limit %(k)s"""
 # The index is partial: only a statement with the index's own constants can use it, even if its plan is kept. `offset 0`
 # makes Postgres test the filter one chunk at a time; a join would first read all chunks that pass it. Iterative scans
 # return rows slightly out of order.
@@ -38,14 +46,16 @@ SIMILARITIES = """
 select v.chunk_id, -(v.embedding <#> %(vector)s) as score from vectors v
 where v.tenant = %(tenant)s and v.collection = %(collection_id)s and v.space = %(space)s
   and v.chunk_id = any(%(ids)s::uuid[])"""
-# True if few documents, or few chunks, pass the filter. Counting stops at the limits.
+# True if few documents, or few chunks, are readable and pass the filter. Counting stops at the limits.
 HAS_FEW_DOCUMENTS = """
 select count(*) < %(max_documents)s and coalesce(sum(n), 0) < %(max_chunks)s from (
-  select v.n_chunks as n from documents v where v.tenant = %(tenant)s and v.collection = %(collection_id)s and {filter}
+  select v.n_chunks as n from documents v where v.tenant = %(tenant)s and v.collection = %(collection_id)s
+    and (v.access = '{{}}' or v.access && %(groups)s::text[]) and {filter}
   limit %(max_documents)s) passing"""
 HAS_FEW_CHUNKS = """
 select count(*) < %(max_chunks)s from (
-  select from chunks v where v.tenant = %(tenant)s and v.collection = %(collection_id)s and {filter}
+  select from chunks v where v.tenant = %(tenant)s and v.collection = %(collection_id)s
+    and v.document_id not in ({hidden}) and {filter}
   limit %(max_chunks)s) passing"""
 FETCH_HITS = """
 select c.id, c.document_id, c.ordinal, c.text, c.start_offset, c.end_offset, c.prefix, c.metadata,
@@ -105,14 +115,18 @@ class CorpusReader:
     async def rank_dense(self, query: Query, vector: Matrix, space: Space, k: int) -> list[tuple[UUID, float]]:
         """Chunk ids and inner products with `vector`, shape (dimension,), best first; ties by id.
 
-        Exact unless the collection has an index and more than a few thousand of its chunks pass the filter.
+        Exact unless the collection has an index and more than a few thousand of its chunks are readable and pass the
+        filter.
         """
         async with self.snapshot(query) as snapshot:
             _check_space(query, snapshot.scope, space)
             ranking: list[tuple[UUID, float]] = []
             if snapshot.scope["indexed"] and not await _few_chunks_pass(snapshot, query):
                 ranking = await _search_index(snapshot, query, vector, k)
-            return ranking if len(ranking) == k else await _search_vectors(snapshot, NEAREST, query, vector, k)
+            if len(ranking) == k:
+                return ranking
+            nearest = NEAREST_READABLE if snapshot.scope["has_hidden"] else NEAREST
+            return await _search_vectors(snapshot, nearest, query, vector, k)
 
     async def rank_bm25(self, query: Query, k: int, parameters: Bm25) -> list[tuple[UUID, float]]:
         """Chunks that contain a term of the question, and their exact scores, best first; ties by id."""
@@ -188,22 +202,24 @@ class CorpusReader:
 
 
 async def _few_chunks_pass(snapshot: Snapshot, query: Query) -> bool:
-    """True if so few chunks pass the query's filter that comparing every vector is as fast as the index."""
-    if query.filters is None:
+    """True if so few readable chunks pass the filter that comparing their vectors is as fast as the index."""
+    if query.filters is None and not snapshot.scope["has_hidden"]:
         return False
-    if has_chunk_condition(query.filters):
+    if query.filters and has_chunk_condition(query.filters):
         statement, columns = HAS_FEW_CHUNKS, ("v.document_id", "v.id")
     else:
         statement, columns = HAS_FEW_DOCUMENTS, ("v.id", "v.id")
     condition, values = chunk_filter(query.filters, *columns)
     limits = {"max_documents": MAX_EXACT_DOCUMENTS, "max_chunks": MAX_EXACT_CHUNKS}
     parameters = {**snapshot.scope, **values, **limits}
-    rows = await snapshot.connection.execute(SQL(statement).format(filter=condition), parameters, prepare=False)
+    counting = SQL(statement).format(filter=condition, hidden=SQL(HIDDEN))
+    rows = await snapshot.connection.execute(counting, parameters, prepare=False)
     return await rows.fetchone() == (True,)
 
 
 async def _search_index(snapshot: Snapshot, query: Query, vector: Matrix, k: int) -> list[tuple[UUID, float]]:
-    breadth = min(max(BREADTH_FILTERED if query.filters else BREADTH, 2 * k), MAX_BREADTH)
+    is_filtered = query.filters is not None or snapshot.scope["has_hidden"]
+    breadth = min(max(BREADTH_FILTERED if is_filtered else BREADTH, 2 * k), MAX_BREADTH)
     if breadth != USUAL_BREADTH:
         await snapshot.connection.execute(SET_BREADTH.format(breadth=breadth).encode())
     ranking = await _search_vectors(snapshot, NEAREST_INDEXED, query, vector, k)

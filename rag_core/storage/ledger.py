@@ -19,7 +19,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from rag_core.errors import BusyError, FencedError, NotFoundError
-from rag_core.storage.postgres import Postgres, transaction, translate_connection_errors
+from rag_core.storage.postgres import Postgres, read_transaction, transaction, translate_connection_errors
 
 Action: TypeAlias = Literal["add", "change", "delete"]
 INTERRUPTED = "interrupted: the job ended before it came to this document"
@@ -147,8 +147,8 @@ READABLE_FAILURES = """
 select i.document_id, i.uri, i.stage, i.reason, i.retryable
 from job_items i join jobs j on j.tenant = i.tenant and j.id = i.job_id
 where i.tenant = %(tenant)s and i.job_id = %(job)s and i.status = 'failed' and i.document_id > %(after)s
-  and not exists (select from documents d where d.tenant = i.tenant and d.collection = j.collection
-    and d.id = i.document_id and d.access <> '{}' and not d.access && %(groups)s::text[])
+  and not exists (select from restricted_documents d where d.tenant = i.tenant and d.collection = j.collection
+    and d.id = i.document_id and not d.access && %(groups)s::text[])
 order by i.document_id limit %(limit)s"""
 STAGES = """
 select s.key as stage, round(sum(s.value::float8)::numeric, 3)::float8 as seconds, count(*) as done,
@@ -194,8 +194,8 @@ READABLE_EVENTS = """
 select e.seq, e.at, e.stage, e.status, e.detail
 from job_events e join jobs j on j.tenant = e.tenant and j.id = e.job_id
 where e.tenant = %(tenant)s and e.job_id = %(job)s and e.seq > %(after)s
-  and not (e.stage = 'document' and exists (select from documents d where d.tenant = j.tenant
-    and d.collection = j.collection and d.id = (e.detail ->> 'document_id')::uuid and d.access <> '{}'
+  and not (e.stage = 'document' and exists (select from restricted_documents d where d.tenant = j.tenant
+    and d.collection = j.collection and d.id = (e.detail ->> 'document_id')::uuid
     and not d.access && %(groups)s::text[]))
 order by e.seq"""
 LISTEN = "listen rag_events"
@@ -433,7 +433,7 @@ class Ledger:
 
     def readable_failures(self, job: UUID, groups: Sequence[str], after: UUID, limit: int) -> list[dict[str, Any]]:
         """A page of the failed documents that members of `groups` may read, in the order of their ids."""
-        return self._rows(READABLE_FAILURES, job=job, groups=list(groups), after=after, limit=limit)
+        return self._readable_rows(READABLE_FAILURES, groups, job=job, after=after, limit=limit)
 
     def stages(self, job: UUID) -> list[dict[str, Any]]:
         """The stages of the documents: busy seconds, summed over processes, documents that passed, start and end."""
@@ -473,7 +473,7 @@ class Ledger:
 
     def readable_events(self, job: UUID, groups: Sequence[str], after: int) -> list[dict[str, Any]]:
         """The events with numbers above `after`, in order, except those of documents that `groups` may not read."""
-        return self._rows(READABLE_EVENTS, job=job, groups=list(groups), after=after)
+        return self._readable_rows(READABLE_EVENTS, groups, job=job, after=after)
 
     def _add_items(self, job: UUID, items: Sequence[tuple[UUID, str, Action]]) -> None:
         self._connection.execute(STAGE_ITEMS)
@@ -509,6 +509,13 @@ class Ledger:
             self._connection.cursor(row_factory=dict_row) as cursor,
         ):
             return cursor.execute(statement.encode(), self._scope(**values)).fetchall()
+
+    def _readable_rows(self, statement: str, groups: Sequence[str], **values: object) -> list[dict[str, Any]]:
+        with (
+            read_transaction(self._connection, self._tenant, groups),
+            self._connection.cursor(row_factory=dict_row) as cursor,
+        ):
+            return cursor.execute(statement.encode(), self._scope(**values, groups=list(groups))).fetchall()
 
     def _scope(self, **values: object) -> Mapping[str, object]:
         return {"tenant": self._tenant, **values}

@@ -1,7 +1,7 @@
 """Access to the store: its DSN, the database roles, and transactions of one tenant."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,11 @@ ASSUME_ROLE = """
 select set_config('role', rolname, false) from pg_roles
 where rolname = %(role)s and pg_has_role(session_user, oid, 'member')"""
 SET_TENANT = "select set_config('app.tenant', %(tenant)s, true)"
+SET_GROUPS = "select set_config('app.groups', %(groups)s::text[]::text, true)"
+# Until the end of the transaction.
+BECOME_READER = """
+select set_config('role', rolname, true) from pg_roles
+where rolname = 'rag_reader' and pg_has_role(session_user, oid, 'member')"""
 
 
 NOT_A_DSN = "(not a DSN)"
@@ -142,6 +147,15 @@ def transaction(connection: Connection, tenant: str) -> Iterator[None]:
     """
     with translate_connection_errors(), connection.transaction():
         connection.execute(SET_TENANT, {"tenant": tenant})
+        yield
+
+
+@contextmanager
+def read_transaction(connection: Connection, tenant: str, groups: Sequence[str]) -> Iterator[None]:
+    """Opens a transaction that sees no contents of documents that members of `groups` may not read."""
+    with transaction(connection, tenant):
+        connection.execute(SET_GROUPS, {"groups": list(groups)})
+        connection.execute(BECOME_READER)
         yield
 
 

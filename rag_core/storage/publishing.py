@@ -12,7 +12,7 @@ Postgres refuses `COPY` into tables with row-level security. Rows are therefore 
 inserted from there. Unchanged chunks keep their rows and their vectors.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ CREATE_STAGING = """
 create temp table if not exists staged_documents (
   id uuid, source int, uri text, status text, stage text, reason text, retryable boolean, size bigint,
   modified_ns bigint, changed_ns bigint, etag text, sha256 bytea, recipe text, title text, media_type text,
-  language text, metadata jsonb, n_chunks int, embedded int, seconds jsonb, times jsonb, text text,
+  language text, metadata jsonb, access text[], n_chunks int, embedded int, seconds jsonb, times jsonb, text text,
   removed int not null default 0) on commit delete rows;
 create temp table if not exists staged_values (
   document_id uuid, key text, text_value text, number_value double precision) on commit delete rows;
@@ -59,11 +59,11 @@ create temp table if not exists staged_chunks (
   metadata jsonb, content_hash bytea, embedding halfvec) on commit delete rows"""
 DOCUMENT_TYPES = [
     "uuid", "int4", "text", "text", "text", "text", "bool", "int8", "int8", "int8", "text",
-    "bytea", "text", "text", "text", "text", "jsonb", "int4", "int4", "jsonb", "jsonb", "text",
+    "bytea", "text", "text", "text", "text", "jsonb", "text[]", "int4", "int4", "jsonb", "jsonb", "text",
 ]  # fmt: skip
 COPY_DOCUMENTS = """
 copy staged_documents (id, source, uri, status, stage, reason, retryable, size, modified_ns, changed_ns, etag,
-  sha256, recipe, title, media_type, language, metadata, n_chunks, embedded, seconds, times, text)
+  sha256, recipe, title, media_type, language, metadata, access, n_chunks, embedded, seconds, times, text)
 from stdin (format binary)"""
 FILTER_VALUE_TYPES = ["uuid", "text", "text", "float8"]
 COPY_FILTER_VALUES = "copy staged_values from stdin (format binary)"
@@ -91,9 +91,10 @@ select from documents d where d.tenant = %(tenant)s and d.collection = %(collect
 # inserted one.
 UPSERT_DOCUMENTS = """
 insert into documents as d (tenant, collection, id, source, uri, version, status, stage, reason, retryable, size,
-  modified_ns, changed_ns, etag, listed_ns, sha256, recipe, title, media_type, language, metadata, n_chunks, user_id)
+  modified_ns, changed_ns, etag, listed_ns, sha256, recipe, title, media_type, language, metadata, access, n_chunks,
+  user_id)
 select %(tenant)s, %(collection)s, id, source, uri, %(run)s, status, stage, reason, retryable, size, modified_ns,
-  changed_ns, etag, %(listed_ns)s, sha256, recipe, title, media_type, language, metadata, n_chunks,
+  changed_ns, etag, %(listed_ns)s, sha256, recipe, title, media_type, language, metadata, access, n_chunks,
   case when starts_with(uri, 'push:') then (select user_id from jobs where tenant = %(tenant)s and id = %(job)s)
     else '' end
 from staged_documents where status <> 'same' order by id
@@ -101,7 +102,8 @@ on conflict (tenant, collection, id) do update set
   version = excluded.version, status = excluded.status, stage = excluded.stage, reason = excluded.reason,
   retryable = excluded.retryable, size = excluded.size, modified_ns = excluded.modified_ns,
   changed_ns = excluded.changed_ns, etag = excluded.etag, listed_ns = excluded.listed_ns, source = excluded.source,
-  sha256 = excluded.sha256, recipe = excluded.recipe, user_id = excluded.user_id, indexed_at = now(),
+  sha256 = excluded.sha256, recipe = excluded.recipe, access = excluded.access, user_id = excluded.user_id,
+  indexed_at = now(),
   title = case when excluded.retryable then d.title else excluded.title end,
   media_type = case when excluded.retryable then d.media_type else excluded.media_type end,
   language = case when excluded.retryable then d.language else excluded.language end,
@@ -111,10 +113,19 @@ where d.version < excluded.version returning d.id, d.xmax <> 0 as existed"""
 # For documents whose bytes have not changed. They have the status 'same'.
 TOUCH_DOCUMENTS = """
 update documents d set version = %(run)s, size = s.size, modified_ns = s.modified_ns, changed_ns = s.changed_ns,
-  etag = s.etag, listed_ns = %(listed_ns)s
+  etag = s.etag, listed_ns = %(listed_ns)s, access = s.access
 from staged_documents s where s.status = 'same' and d.tenant = %(tenant)s and d.collection = %(collection)s
   and d.id = any(array(select id from staged_documents where status = 'same')) and d.id = s.id
   and d.version < %(run)s returning d.id, true as existed"""
+# For documents that need no reading. No row is changed that this run or a newer one wrote.
+CHANGE_ACCESS = """
+update documents set access = %(groups)s, version = %(run)s
+where tenant = %(tenant)s and collection = %(collection)s and id = any(%(ids)s::uuid[]) and version < %(run)s"""
+FINISH_REGROUPED = """
+update job_items i set status = case when d.n_chunks > 0 then 'completed' else 'same' end, chunks = d.n_chunks,
+  finished_at = clock_timestamp()
+from documents d where d.tenant = %(tenant)s and d.collection = %(collection)s and d.id = any(%(ids)s::uuid[])
+  and i.tenant = %(tenant)s and i.job_id = %(job)s and i.document_id = d.id"""
 UNSTAGE_REJECTED = "delete from staged_documents where id <> all(%(accepted)s::uuid[])"
 REMOVE_CHUNKS = """
 with removed_chunks as (
@@ -208,8 +219,8 @@ select draft from deleted_parts order by part"""
 CHECK_FENCE = """
 select from jobs where tenant = %(tenant)s and id = %(job)s and fence = %(fence)s and status = 'running'"""
 
-# Separate from DELETE_DOCUMENTS, which would lock rows in the order of its plan and not of ids.
-LOCK_DELETED = """
+# Separate from the statements after it, which would lock rows in the order of their plan and not of ids.
+LOCK_FOR_UPDATE = """
 select from documents where tenant = %(tenant)s and collection = %(collection)s and id = any(%(ids)s::uuid[])
 order by id for update"""
 DELETE_DOCUMENTS = """
@@ -319,6 +330,26 @@ class CorpusWriter:
             if not draft.is_whole:
                 self._retry(partial(self._publish_part, draft))
 
+    def change_access(self, access: Mapping[UUID, Sequence[str]]) -> None:
+        """Stores the groups that can read these documents, in one transaction. Nothing else of them is written.
+
+        Raises the same errors as `publish`.
+        """
+        ids_by_groups = defaultdict[tuple[str, ...], list[UUID]](list)
+        for id, groups in access.items():
+            ids_by_groups[tuple(groups)].append(id)
+
+        def change_access() -> None:
+            with self._write_transaction():
+                scope = {**self._scope, "ids": sorted(access)}
+                self._connection.execute(LOCK_FOR_UPDATE, scope)
+                for groups, ids in ids_by_groups.items():
+                    self._connection.execute(CHANGE_ACCESS, {**self._scope, "groups": list(groups), "ids": ids})
+                self._connection.execute(FINISH_REGROUPED, scope)
+                self._check_fence_and_add_events("publish", "published", {"completed": len(access)})
+
+        self._retry(change_access)
+
     def delete(self, documents: Sequence[UUID]) -> None:
         """Deletes these documents and their rows in one transaction, and marks their chunks in the lexical index dead.
 
@@ -328,7 +359,7 @@ class CorpusWriter:
 
         def delete_documents() -> None:
             with self._write_transaction():
-                for statement in (LOCK_DELETED, DELETE_DOCUMENTS):
+                for statement in (LOCK_FOR_UPDATE, DELETE_DOCUMENTS):
                     self._connection.execute(statement, {**self._scope, "ids": sorted(documents)})
                 # orphans are the rows of documents that are no longer stored: unchanged documents must stay searchable
                 lexical.mark_orphans_dead(self._connection, self._scope, documents)
@@ -571,6 +602,7 @@ def _document_row(draft: Draft) -> tuple[Any, ...]:
         document.media_type if document else "",
         document.language if document else "",
         Jsonb(dict(document.metadata) if document else {}),
+        list(draft.access),
         len(draft.chunks),
         0 if failure else draft.embedded,
         Jsonb({stage: round(seconds, 6) for stage, seconds in draft.seconds.items()}),

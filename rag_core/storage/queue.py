@@ -46,20 +46,22 @@ on conflict (tenant, user_id, idempotency_key) where idempotency_key <> '' do no
 JOB_OF_KEY = """
 select id, fingerprint from jobs where tenant = %(tenant)s and user_id = %(user_id)s and idempotency_key = %(key)s"""
 ADD_DOCUMENT = """
-insert into pushed_documents (tenant, job_id, id, uri, body, sha256, media_type, title, url, metadata)
-values (%(tenant)s, %(job)s, %(id)s, %(uri)s, %(body)s, %(sha256)s, %(media_type)s, %(title)s, %(url)s, %(metadata)s)"""
+insert into pushed_documents (tenant, job_id, id, uri, body, sha256, media_type, title, url, metadata, access)
+values (%(tenant)s, %(job)s, %(id)s, %(uri)s, %(body)s, %(sha256)s, %(media_type)s, %(title)s, %(url)s, %(metadata)s,
+  %(access)s)"""
 NOTIFY_WORKERS = "select pg_notify('rag_queue', '')"
 LISTEN = "listen rag_queue"
 
 PUSHED_RECORDS = """
-select id, uri, length(body) as size, encode(sha256, 'hex') as sha256, media_type, title, url, metadata, pushed_at
+select id, uri, length(body) as size, encode(sha256, 'hex') as sha256, media_type, title, url, metadata, access,
+  pushed_at
 from pushed_documents where tenant = %(tenant)s and job_id = %(job)s order by id"""
 BODIES = """
 select id, body from pushed_documents
 where tenant = %(tenant)s and job_id = %(job)s and id = any(%(ids)s::text[])"""
 # Leaves out documents that a newer run completed or failed permanently, and those that were pushed again later.
 RETRYABLE_DOCUMENTS = """
-select p.id, p.body, p.media_type, p.title, p.url, p.metadata
+select p.id, p.body, p.media_type, p.title, p.url, p.metadata, p.access
 from pushed_documents p join jobs j on j.tenant = p.tenant and j.id = p.job_id
 where p.tenant = %(tenant)s and p.job_id = %(job)s and not exists (
   select from documents d join collections c on c.tenant = d.tenant and c.id = d.collection
@@ -151,6 +153,7 @@ class PushedDocument:
     """A document whose bytes a request contained.
 
     `id` is the client's; a later document with the same id is a new version of it. `url` is its address in citations.
+    `access` holds the groups that can read it; if it is None, the rules of the settings decide.
     """
 
     id: str
@@ -159,6 +162,7 @@ class PushedDocument:
     title: str = ""
     url: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    access: Sequence[str] | None = None
 
     @property
     def uri(self) -> str:
@@ -172,8 +176,8 @@ class IngestRequest:
     The job keeps `settings` as they are now; they do not include store and tenant. `locations` are sources, as in
     `rag ingest`, and `prune`, `confirmed` and `checksum` apply only to them. `only` holds the uris that a retry reads;
     if it is empty, all are read. `from_operator`: a job of `rag ingest` named the locations, so they are not limited.
-    `user_id` is empty for an unknown user; idempotency keys belong to users, and `rag purge --user` erases the documents
-    of a user.
+    `user_id` is empty for an unknown user; idempotency keys belong to users, and `rag purge --user` erases what a user
+    sent.
     """
 
     collection: str
@@ -251,6 +255,7 @@ class PushedRecord:
     title: str
     url: str
     metadata: Mapping[str, Any]
+    access: Sequence[str] | None
     pushed_at: datetime
 
 
@@ -480,4 +485,5 @@ def _pushed_row(document: PushedDocument) -> dict[str, Any]:
         "title": document.title,
         "url": document.url,
         "metadata": Jsonb(dict(document.metadata)),
+        "access": document.access if document.access is None else sorted(set(document.access)),
     }

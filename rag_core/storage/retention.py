@@ -67,7 +67,8 @@ select count(*) from deleted""",
 def delete_old_rows(postgres: Postgres, tenant: str, days: Mapping[str, int]) -> list[Change]:
     """Deletes the rows of each kind that are older than its days; 0 days keep them.
 
-    Idle rate limits are deleted after a day. They are those of all tenants, or of `tenant` if the login has no roles of the store. Raises StoreError.
+    Idle rate limits are deleted after a day. The rows are those of all tenants, or of `tenant` if the login has no
+    roles of the store. Raises StoreError.
     """
     try:
         with postgres.connect("rag_worker") as connection:

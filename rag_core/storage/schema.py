@@ -1,10 +1,11 @@
 """The database schema: roles, the extension, numbered migrations, row-level security.
 
-There are three roles. `rag_owner` owns tables and indexes. `rag_app` serves every request, and forced row-level
-security limits it to the rows of one tenant. `rag_worker` sees all rows, for fsck, purges and gauges.
+There are four roles. `rag_owner` owns tables and indexes. `rag_app` writes, and forced row-level security limits it to
+the rows of one tenant. `rag_reader` reads for requests; the contents of documents that the groups in `app.groups` may
+not read do not exist for it. `rag_worker` sees all rows, for fsck, purges and gauges.
 
-A login without the right to create roles, as on some managed servers, works without the three. It then owns the tables,
-and forced row-level security applies to it too.
+A login without the right to create roles, as on some managed servers, works without them. It then owns the tables, and
+forced row-level security applies to it too. Only the conditions of statements then hide documents from other groups.
 """
 
 from importlib.resources import files
@@ -20,7 +21,7 @@ VERSION = "select coalesce(max(number), 0) from rag.migrations"
 RECORD = "insert into rag.migrations (number, name) values (%(number)s, %(name)s)"
 CREATE_ROLES = """
 do $$ declare name text; begin
-  foreach name in array array['rag_owner', 'rag_app', 'rag_worker'] loop
+  foreach name in array array['rag_owner', 'rag_app', 'rag_worker', 'rag_reader'] loop
     if not exists (select from pg_roles where rolname = name) then
       execute format('create role %I nologin', name);
       execute format('grant %I to %I', name, session_user);
@@ -66,6 +67,43 @@ do $$ declare t text; has_roles boolean := (
     end loop;
   end if;
 end $$"""
+# Runs after SECURE. A policy of `rag_reader` restricts what `of_tenant` shows. Unset groups can read only documents
+# without an access list. The subquery looks up the few restricted documents in their own index, or hashes them once.
+#
+# The other tables have no text of a document. `lexical_documents` must be complete, because the search excludes hidden
+# chunks by its rows. Names of `entities` are compared with questions, and are not returned.
+SECURE_READER = """
+do $$ declare
+  t text;
+  groups text := '(select nullif(current_setting(''app.groups'', true), '''')::text[])';
+  hidden text := 'select from rag.restricted_documents r where not coalesce(r.access && ' || groups || ', false)';
+begin
+  if to_regclass('rag.restricted_documents') is null or not exists (
+      select from pg_roles where rolname = 'rag_reader' and pg_has_role(session_user, oid, 'member')) then
+    return;
+  end if;
+  grant usage on schema rag to rag_reader;
+  foreach t in array array['migrations', 'collections', 'spaces', 'sources', 'documents', 'document_texts',
+      'document_values', 'chunks', 'vectors', 'lexical_segments', 'lexical_documents', 'lexical_postings', 'entities',
+      'mentions', 'relations', 'jobs', 'job_items', 'job_events', 'restricted_documents'] loop
+    execute format('grant select on rag.%I to rag_reader', t);
+  end loop;
+  drop policy if exists of_reader on rag.documents;
+  execute format('create policy of_reader on rag.documents as restrictive for select to rag_reader
+                  using (access = ''{}'' or coalesce(access && %s, false))', groups);
+  foreach t in array array['document_texts', 'document_values', 'chunks', 'vectors', 'mentions', 'relations'] loop
+    execute format('drop policy if exists of_reader on rag.%I', t);
+    execute format('create policy of_reader on rag.%1$I as restrictive for select to rag_reader using (
+                    not exists (%2$s and r.collection = %1$I.collection and r.id = %1$I.document_id))', t, hidden);
+  end loop;
+  drop policy if exists of_reader on rag.job_items;
+  execute format('create policy of_reader on rag.job_items as restrictive for select to rag_reader using (
+                  not exists (%s and r.id = job_items.document_id))', hidden);
+  drop policy if exists of_reader on rag.job_events;
+  execute format('create policy of_reader on rag.job_events as restrictive for select to rag_reader using (
+                  stage <> ''document'' or not exists (%s and r.id = (job_events.detail ->> ''document_id'')::uuid))',
+                 hidden);
+end $$"""
 
 
 def migrate(dsn: str) -> None:
@@ -83,6 +121,7 @@ def migrate(dsn: str) -> None:
                 connection.execute((MIGRATIONS / name).read_bytes())
                 connection.execute(RECORD, {"number": number, "name": name})
         connection.execute(SECURE)
+        connection.execute(SECURE_READER)
 
 
 def read_versions(connection: psycopg.Connection) -> tuple[int, int]:

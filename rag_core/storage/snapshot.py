@@ -17,14 +17,16 @@ from rag_core.errors import StoreError
 from rag_core.stage import pause_timeout
 from rag_core.storage.missing_collection import COLLECTION_NAMES, missing_collection_error
 from rag_core.storage.pools import build_pool
-from rag_core.storage.postgres import ASSUME_ROLE, SET_TENANT, Postgres, redact_dsn
+from rag_core.storage.postgres import ASSUME_ROLE, BECOME_READER, SET_GROUPS, SET_TENANT, Postgres, redact_dsn
 from rag_core.types import Query
 
 T = TypeVar("T")
 
 COLLECTION = """
 select c.id, c.space, s.fingerprint, s.model, s.dimension, coalesce((select i.indisvalid from pg_index i
-  where i.indexrelid = to_regclass('rag.' || vector_index(c.tenant, c.id, c.space))), false) as indexed
+  where i.indexrelid = to_regclass('rag.' || vector_index(c.tenant, c.id, c.space))), false) as indexed,
+  exists (select from restricted_documents r
+    where r.tenant = c.tenant and r.collection = c.id and not r.access && %(groups)s::text[]) as has_hidden
 from collections c left join spaces s on s.tenant = c.tenant and s.id = c.space
 where c.tenant = %(tenant)s and c.name = %(collection)s"""
 BEGIN = "begin isolation level repeatable read read only"
@@ -33,7 +35,7 @@ LIMIT_TURN = "set local statement_timeout = {milliseconds}"
 UNDO_TURN = "rollback to savepoint opened"
 # A subquery of other statements: the documents that the caller's groups may not read. Nearly always empty.
 HIDDEN = """
-select id from documents where tenant = %(tenant)s and collection = %(collection_id)s and access <> '{}'
+select id from restricted_documents where tenant = %(tenant)s and collection = %(collection_id)s
 and not access && %(groups)s::text[]"""
 
 USUAL_BREADTH = 200
@@ -199,6 +201,8 @@ class Snapshots:
                 async with connection.pipeline():
                     await connection.execute(BEGIN)
                     await connection.execute(SET_TENANT, {"tenant": shared.query.tenant})
+                    await connection.execute(SET_GROUPS, {"groups": list(shared.query.groups)})
+                    await connection.execute(BECOME_READER)
                     await _limit_statements(shared, connection, seconds)
                     await connection.execute(OPENED)
                     scope = await _read_scope(connection, shared.query)
@@ -221,20 +225,20 @@ async def configure_connection(connection: AsyncConnection) -> None:
 
 
 async def _read_scope(connection: AsyncConnection, query: Query) -> dict[str, Any]:
-    cursor = await connection.execute(COLLECTION, {"tenant": query.tenant, "collection": query.collection})
+    values = {"tenant": query.tenant, "collection": query.collection, "groups": list(query.groups)}
+    cursor = await connection.execute(COLLECTION, values)
     row = await cursor.fetchone()
     if row is None:
         names = await (await connection.execute(COLLECTION_NAMES, {"tenant": query.tenant})).fetchall()
         raise missing_collection_error(query.collection, [name for (name,) in names])
-    collection, space, fingerprint, model, dimension, indexed = row
+    collection, space, fingerprint, model, dimension, indexed, has_hidden = row
     return {
-        "tenant": query.tenant,
-        "collection": query.collection,
+        **values,
         "collection_id": collection,
         "space": space,
         "fingerprint": fingerprint,
         "model": model,
         "dimension": dimension,
         "indexed": indexed,
-        "groups": list(query.groups),
+        "has_hidden": has_hidden,
     }

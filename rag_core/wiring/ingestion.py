@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, assert_never
+from urllib.parse import unquote
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -14,12 +15,14 @@ from rag_core.config import HIDE_SECRETS, LocalModel, Settings
 from rag_core.detection import DetectPatterns, detect_document_profile
 from rag_core.errors import ConfigError, SourceError, validation_lines
 from rag_core.ingestion import given_documents
+from rag_core.ingestion.access import AccessRule, AccessRules
 from rag_core.ingestion.given_documents import parse_given
 from rag_core.ingestion.inline import InlineRunner
 from rag_core.ingestion.recipe import Recipe, make_label
 from rag_core.ingestion.sources.files import FilesSource
 from rag_core.ingestion.sources.format_uri import brings_chunks, format_uri
 from rag_core.ingestion.sources.given import GivenSource
+from rag_core.ingestion.sources.globs import compile_pattern
 from rag_core.ingestion.sources.json_lines import JsonLinesSource
 from rag_core.ingestion.sources.location_rules import LocationRules, refuse_password
 from rag_core.ingestion.sources.pushed import PushedSource, pushed_fingerprint, with_pushed_metadata
@@ -41,7 +44,7 @@ from rag_core.wiring.embedding import Encoder, check_device, embedding_space, en
 from rag_core.wiring.parsing import check_parsers, choose_parsers, open_parser
 from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 
-ACCESS_SETTINGS = {"allowed_locations", "private_networks"}
+ACCESS_SETTINGS = {"allowed_locations", "allowed_locations_by_tenant", "private_networks"}
 """Settings of section ingestion that limit what requests can name."""
 UNRECORDED_SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(("api", "auth", "store", "tenant", "telemetry", "retention", "encryption", "rate_limits"), True),
@@ -86,6 +89,7 @@ def build_sync(
         store_timeout=settings.store.patience_s,
         graph=settings.graph is not None,
         splade=_splade_fingerprint(settings),
+        access=build_access_rules(settings),
         options=options,
     )
 
@@ -106,7 +110,7 @@ def build_lease_sync(settings: Settings, postgres: Postgres, lease: Lease) -> Sy
     options = SyncOptions(
         prune=request.prune, confirmed=request.confirmed, checksum=request.checksum, only=frozenset(request.only)
     )
-    rules = None if request.from_operator else location_rules(settings)
+    rules = None if request.from_operator else location_rules(settings, lease.tenant)
     sync = build_sync(settings, postgres, request.locations, request.collection, options, rules)
     sync = replace(sync, job=lease.job, fence=lease.fence)
     if not lease.pushes:
@@ -186,13 +190,15 @@ def build_retry_sync(settings: Settings, postgres: Postgres, job: Mapping[str, A
             f"job {job['id']} has uploaded documents, which only the gateway retries: POST /v1/jobs/{job['id']}/retry"
         )
     options = SyncOptions(only=frozenset(failed))
-    rules = location_rules(settings) if job["requested"] else None
+    rules = location_rules(settings, settings.tenant) if job["requested"] else None
     return build_sync(settings, postgres, job["sources"], job["collection"], options, rules)
 
 
-def location_rules(settings: Settings) -> LocationRules:
-    """The rules for the locations of requests."""
-    return LocationRules(settings.ingestion.allowed_locations, settings.ingestion.private_networks)
+def location_rules(settings: Settings, tenant: str) -> LocationRules:
+    """The rules for the locations of a tenant's requests."""
+    section = settings.ingestion
+    own = section.allowed_locations_by_tenant.get(tenant, ())
+    return LocationRules((*section.allowed_locations, *own), section.private_networks)
 
 
 def source_uri(settings: Settings, location: str) -> str:
@@ -217,7 +223,7 @@ def build_recipe(settings: Settings) -> Recipe:
     # This text is part of every stored fingerprint: with its parts in another order all documents would be read again
     reading = settings.model_dump_json(
         include={"parsing": True, "metadata": True, "scan": True, "limits": {"text_mb"}},
-        exclude={"parsing": SANDBOX_SETTINGS | PARSER_SETTINGS},
+        exclude={"parsing": SANDBOX_SETTINGS | PARSER_SETTINGS, "metadata": {"access", "access_default"}},
     )
     graph = f"graph {extraction.VERSION}" + settings.graph.model_dump_json() if settings.graph else ""
     chunking = settings.chunking.model_dump_json() + graph + _splade_fingerprint(settings)
@@ -255,7 +261,18 @@ def build_preparation(settings: Settings, sources: Mapping[int, Source]) -> Prep
         settings.parsing.timeout_s,
         space.dimension,
         partial(_label_document, settings.detect_patterns, _build_labels(settings)),
+        build_access_rules(settings),
     )
+
+
+def build_access_rules(settings: Settings) -> AccessRules:
+    """Raises ConfigError if a pattern is invalid."""
+    section = settings.metadata
+    rules = (
+        AccessRule(pattern=compile_pattern(unquote(rule.uri) or "**"), key=rule.key, groups=rule.groups)
+        for rule in section.access
+    )
+    return AccessRules(tuple(rules), tuple(sorted(set(section.access_default))))
 
 
 def _label_document(patterns: Mapping[str, DetectPatterns], labels: Mapping[str, str], document: Document) -> str:

@@ -35,6 +35,7 @@ MAX_METADATA_KEYS = 64
 MAX_KEY_CHARS = 128
 MAX_VALUE_CHARS = 2_000
 MAX_LIST_VALUES = 100
+MAX_GROUPS = 100
 
 MAX_MEMBERS = 1_000
 """The maximum number of members of an object. Each unknown one is reported, and a body has room for 100,000."""
@@ -215,6 +216,14 @@ Title = Annotated[Text, StringConstraints(max_length=1000), AfterValidator(check
 DocumentText = Annotated[Text, AfterValidator(check_text_size), AfterValidator(check_not_blank)]
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata), WithJsonSchema(_METADATA_SCHEMA)]
 Name = Annotated[Text, StringConstraints(min_length=1, max_length=200), AfterValidator(check_one_line)]
+Groups = Annotated[
+    list[Name] | None,
+    Field(
+        max_length=MAX_GROUPS,
+        description="groups whose members can read it; [] is everyone of the tenant, null leaves it to the gateway's"
+        " rules",
+    ),
+]
 Location = Annotated[Text, StringConstraints(max_length=2048), AfterValidator(check_location)]
 RejectedUrl = Annotated[Any, AfterValidator(reject_url), SkipJsonSchema()]
 SourceType = Annotated[Any, AfterValidator(check_source_type), WithJsonSchema({"const": "files"})]

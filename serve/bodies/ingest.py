@@ -9,6 +9,7 @@ from rag_core.ingestion.given_documents import ChunkBody
 from rag_core.types import DEFAULT_COLLECTION
 from serve.bodies.fields import (
     DocumentText,
+    Groups,
     Id,
     Location,
     Metadata,
@@ -42,6 +43,7 @@ class DocumentBody(Strict):
     url: RejectedUrl = None
     text: DocumentText
     metadata: Metadata = {}
+    access: Groups = None
     chunks: Annotated[
         list[ChunkBody],
         Field(max_length=MAX_CHUNKS, description="its chunks, if it brings them"),
@@ -93,8 +95,9 @@ class IngestBody(Strict):
 
 
 class UploadBody(Strict):
-    """The fields besides the files. `metadata` is a JSON object that applies to every file."""
+    """The fields besides the files. `metadata` and `access` are JSON that applies to every file."""
 
     collection: Name = DEFAULT_COLLECTION
     profile: Name | None = None
     metadata: Metadata = {}
+    access: Groups = None

@@ -95,10 +95,10 @@ def parse_ingest_form(fields: Mapping[str, str], files: Sequence[UploadedFile]) 
     if not files:
         raise _validation_error(("files",), "missing", "the form must have at least one file")
     tree: dict[str, Any] = dict(fields)
-    if "metadata" in tree:
-        tree["metadata"] = _parse_json(tree["metadata"].encode(errors="surrogatepass"), ("metadata",))
+    for name in tree.keys() & {"access", "metadata"}:
+        tree[name] = _parse_json(tree[name].encode(errors="surrogatepass"), (name,))
     request = _validate_model(UploadBody, tree)
-    parsed = [_parse_uploaded_file(index, file, request.metadata) for index, file in enumerate(files)]
+    parsed = [_parse_uploaded_file(index, file, request) for index, file in enumerate(files)]
     accepted, rejected = _reject_duplicates("files", parsed)
     contents = [(file.name, file.media_type, sha256(file.body).hexdigest()) for file in files]
     return ParsedIngest(
@@ -149,7 +149,13 @@ def _parse_json_document(index: int, value: object) -> AcceptedDocument | Reject
         return RejectedDocument(index=index, id=_valid_id(value), errors=_list_errors(error, ("documents", index)))
     id = body.id or body.uri or _hash_id(content)
     document = PushedDocument(
-        id=id, body=content, media_type=media_type, title=body.title, url=body.uri, metadata=body.metadata
+        id=id,
+        body=content,
+        media_type=media_type,
+        title=body.title,
+        url=body.uri,
+        metadata=body.metadata,
+        access=body.access,
     )
     return AcceptedDocument(index=index, document=document)
 
@@ -172,9 +178,7 @@ def _valid_id(value: object) -> str:
         return ""
 
 
-def _parse_uploaded_file(
-    index: int, file: UploadedFile, metadata: Mapping[str, Any]
-) -> AcceptedDocument | RejectedDocument:
+def _parse_uploaded_file(index: int, file: UploadedFile, request: UploadBody) -> AcceptedDocument | RejectedDocument:
     """The id is the file name, or else a hash of the bytes."""
     location: Location = ("files", index)
     try:
@@ -193,7 +197,8 @@ def _parse_uploaded_file(
         body=file.body,
         media_type=file.media_type if _MEDIA_TYPE.fullmatch(file.media_type) else _UNKNOWN_MEDIA_TYPE,
         url=_uri_of_file(name),
-        metadata=metadata,
+        metadata=request.metadata,
+        access=request.access,
     )
     return AcceptedDocument(index=index, document=document)
 

@@ -63,7 +63,7 @@ def content(id: UUID, caller: Reader, services: CurrentServices) -> Response:
     """Returns the stored text, which the offsets of chunks and citations refer to."""
     with open_catalog(services, caller) as catalog:
         document = catalog.readable_document(id, caller.groups)
-        text = catalog.content(document["collection_id"], id)
+        text = catalog.content(document["collection_id"], id, caller.groups)
     return Response(text, media_type="text/plain", headers=PLAIN_TEXT_HEADERS)
 
 
@@ -74,7 +74,7 @@ def chunks(id: UUID, page: Annotated[PageParameters, Query()], caller: Reader, s
     after = int(listing.decode_cursor(page.cursor, "-1"))
     with open_catalog(services, caller) as catalog:
         document = catalog.readable_document(id, caller.groups)
-        rows = catalog.chunk_page(document["collection_id"], id, after, page.fetch_limit)
+        rows = catalog.chunk_page(document["collection_id"], id, caller.groups, after, page.fetch_limit)
     data, paging = listing.split_page(rows, page.limit)
     return json_response(Chunks(data=[Chunk.from_row(row) for row in data], **paging))
 

@@ -193,7 +193,7 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
         user_id=context.caller.user,
     )
     if source := parsed.source:
-        rules = location_rules(services.settings)
+        rules = location_rules(services.settings, context.caller.tenant)
         for location in source.locations:
             rules.check(location)
         new_job = replace(

@@ -132,7 +132,8 @@ def test_the_job_of_another_user_keeps_its_counts_without_the_name_of_the_docume
     push(store, "ann", "zanzibar", "two")
     with superuser(store) as connection:
         connection.execute("""insert into rag.job_events (tenant, job_id, seq, stage, status, detail)
-            select i.tenant, job_id, 99, 'document', 'failed', jsonb_build_object('document_id', document_id, 'uri', uri)
+            select i.tenant, job_id, 99, 'document', 'failed',
+              jsonb_build_object('document_id', document_id, 'uri', uri)
             from rag.job_items i join rag.jobs j on j.tenant = i.tenant and j.id = i.job_id where user_id = 'bob'""")
     erased = purge(store, user="ann")
     assert not any(count.left for count in erased.values())

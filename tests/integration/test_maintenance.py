@@ -143,7 +143,7 @@ def test_a_search_uses_the_index_under_row_level_security_after_many_executions(
                 await reader.rank_dense(QUERY, vector(f"question {execution}"), SPACE, 10)
                 await reader.rank_dense(filtered("half", 1), vector(f"question {execution}"), SPACE, 10)
             role = await (await snapshot.connection.execute("select current_user")).fetchone()
-            assert role == ("rag_app",)
+            assert role == ("rag_reader",)
             counted = await (await snapshot.connection.execute(GENERIC_PLANS)).fetchone()
             assert counted is not None
             return shown, counted

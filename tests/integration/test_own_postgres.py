@@ -23,8 +23,9 @@ ROLES = (
     "create role rag_owner nologin",
     "create role rag_app nologin",
     "create role rag_worker nologin",
+    "create role rag_reader nologin",
 )
-GRANT = "grant rag_owner, rag_app, rag_worker to rag"
+GRANT = "grant rag_owner, rag_app, rag_worker, rag_reader to rag"
 DATABASE = "create database rag owner rag"
 OWNER = "select string_agg(distinct tableowner, ',') from pg_tables where schemaname = 'rag'"
 
@@ -42,7 +43,7 @@ def administrator(server: str) -> Iterator[psycopg.Connection]:
     with psycopg.connect(server, autocommit=True) as connection:
         yield connection
         connection.execute("drop database rag with (force)")
-        for role in ("rag", "rag_owner", "rag_app", "rag_worker"):
+        for role in ("rag", "rag_owner", "rag_app", "rag_worker", "rag_reader"):
             connection.execute(f"drop role if exists {role}".encode())
 
 

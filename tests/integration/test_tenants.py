@@ -38,6 +38,11 @@ from rag_core.types import Query
 pytestmark = pytest.mark.postgres
 
 STRANGER = "a-stranger"
+CONTENT_TABLES = [
+    *("chunks", "document_texts", "document_values", "documents", "job_events", "job_items", "mentions"),
+    *("relations", "vectors"),
+]
+"""The tables with rows of documents that only some groups can read."""
 TABLES_OF_TENANTS = """
 select c.relname, c.relrowsecurity and c.relforcerowsecurity,
   array(select p.polname::text from pg_policy p where p.polrelid = c.oid order by 1)
@@ -97,6 +102,8 @@ def test_every_table_with_a_tenant_is_under_forced_row_level_security(store: Pos
     assert {table for table, _, _ in secured} >= {"collections", "documents", "chunks", "vectors", "jobs", "job_events"}
     expected = {table: ["of_tenant", "of_worker"] for table, _, _ in secured}
     expected["api_keys"] = ["of_presented_key", *expected["api_keys"]]
+    for table in CONTENT_TABLES:
+        expected[table] = ["of_reader", *expected[table]]
     assert {table: policies for table, is_forced, policies in secured if is_forced} == expected
 
 

@@ -1,7 +1,7 @@
 """Files as a source, local or remote."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from rag_core.errors import DocumentError
@@ -25,7 +25,8 @@ class FilesSource:
     globs. Pipes, sockets, devices, link loops and links out of the root are listed, but `read` refuses them: the
     document is skipped, with the reason.
 
-    A container, such as a zip archive, is listed as its files, with uris such as `docs.zip!/keys.md`.
+    A container, such as a zip archive, is listed as its files, with uris such as `docs.zip!/keys.md`. They have the
+    groups of the container's access file; `access_files.py` describes those.
 
     `rules`: a request named the source, so it is checked before each access. None: the operator named it.
     """
@@ -64,7 +65,8 @@ class FilesSource:
             if container_suffix(entry.uri):
                 path = entry.uri.removeprefix(self.uri).strip("/")
                 folder = unquote(path) if self.uri.startswith("file://") else path
-                yield from self._build_contained_files(tree).list_members(entry, folder, globs.excludes)
+                for member in self._build_contained_files(tree).list_members(entry, folder, globs.excludes):
+                    yield replace(member, access=entry.access)
             else:
                 yield entry
 

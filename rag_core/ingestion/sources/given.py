@@ -19,7 +19,7 @@ class GivenSource:
         """Yields every document as modified now, so each is compared with its stored version by its hash."""
         for uri, document in self.documents.items():
             size = self.sizes.get(uri, len(document.text.encode()))
-            yield Entry(uri=uri, size=size, modified_ns=time.time_ns())
+            yield Entry(uri=uri, size=size, modified_ns=time.time_ns(), access=document.access)
 
     def read(self, entry: Entry) -> bytes:
         """A text that is equal for equal documents."""

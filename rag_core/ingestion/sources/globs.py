@@ -41,6 +41,11 @@ class Globs:
         return bool(self.excluded_folders.fullmatch(folder))
 
 
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Raises ConfigError if the pattern is invalid."""
+    return _compile_union((pattern,))
+
+
 def _compile_union(patterns: Sequence[str]) -> re.Pattern[str]:
     try:
         # (?!) matches nothing, as an empty union should

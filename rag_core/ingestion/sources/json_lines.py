@@ -60,9 +60,10 @@ class JsonLinesSource:
         return JSON_LINES_SCHEME + self.file.uri
 
     def listing(self) -> Iterator[Entry]:
-        """Yields every line with its hash as etag, and no times."""
+        """Yields every line with its hash as etag, and no times. An access file is for all lines."""
+        access = next((entry.access for entry in self.file.listing()), None)
         for uri, line in self.lines.items():
-            yield Entry(uri=uri, size=line.size, modified_ns=0, etag=line.hash)
+            yield Entry(uri=uri, size=line.size, modified_ns=0, etag=line.hash, access=access)
 
     def read(self, entry: Entry) -> bytes:
         line = self.lines[entry.uri]

@@ -6,13 +6,14 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import attrgetter
 from typing import BinaryIO
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from rag_core.errors import DocumentError, ListingError, SourceError, TransientError
 from rag_core.ingestion.containers.source_file import SourceFile
+from rag_core.ingestion.sources.access_files import MAX_BYTES, SUFFIX, AccessFiles, Groups, is_access_file
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.types import Entry, clamp_ns
 
@@ -26,10 +27,16 @@ class LocalTree:
     def list_entries(self, globs: Globs, recursive: bool) -> Iterator[Entry]:
         root = path_from_uri(self.uri)
         try:
-            if stat.S_ISREG(os.stat(root).st_mode):
-                yield _entry_from_stat(self.uri, os.stat(root))
+            facts = os.stat(root)
+            if stat.S_ISREG(facts.st_mode):
+                folder, name = os.path.split(root)
+                access = AccessFiles(partial(_read_access_file, folder))
+                access.add(path for path in (SUFFIX, name + SUFFIX) if os.path.lexists(os.path.join(folder, path)))
+                yield _entry_from_stat(self.uri, facts, access.find_groups(name))
             else:
-                yield from _Walk(root, os.path.realpath(root), globs, recursive).list_entries(root, self.uri, "")
+                access = AccessFiles(partial(_read_access_file, root))
+                walk = _Walk(root, os.path.realpath(root), globs, recursive, access)
+                yield from walk.list_entries(root, self.uri, "")
         except OSError as error:
             raise ListingError(f"{root!r} cannot be listed completely: {error}") from error
 
@@ -80,21 +87,24 @@ class _Walk:
     real_root: str
     globs: Globs
     recursive: bool
+    access: AccessFiles
 
     def list_entries(self, folder: str, uri: str, parent: str) -> Iterator[Entry]:
         """Yields the entries below a folder. `parent` is the folder's path below the root: empty, or ending with /."""
         prefix = uri.rstrip("/")
         with os.scandir(folder) as scan:
             items = sorted(scan, key=attrgetter("name"))
+        access_files = {parent + item.name for item in items if is_access_file(item.name)}
+        self.access.add(access_files)
         for item in items:
             path = parent + item.name
             if item.is_dir(follow_symlinks=False):
                 if self.recursive and not self.globs.excludes_folder(path):
                     yield from self.list_entries(item.path, _join_uri(prefix + "/", item.name), path + "/")
             elif (self.globs.matches(path) or self._links_to_folder(item, path)) and (
-                facts := self._stat_document(item)
+                path not in access_files and (facts := self._stat_document(item))
             ):
-                yield _entry_from_stat(_join_uri(prefix + "/", item.name), facts)
+                yield _entry_from_stat(_join_uri(prefix + "/", item.name), facts, self.access.find_groups(path))
 
     def _links_to_folder(self, item: "os.DirEntry[str]", path: str) -> bool:
         """True for a link to a folder that would be listed if it were no link."""
@@ -121,9 +131,14 @@ class _Walk:
         return None if stat.S_ISDIR(facts.st_mode) else facts
 
 
-def _entry_from_stat(uri: str, facts: os.stat_result) -> Entry:
+def _entry_from_stat(uri: str, facts: os.stat_result, access: Groups | None) -> Entry:
     modified_ns = clamp_ns(facts.st_mtime_ns)
-    return Entry(uri=uri, size=facts.st_size, modified_ns=modified_ns, changed_ns=facts.st_ctime_ns)
+    return Entry(uri=uri, size=facts.st_size, modified_ns=modified_ns, changed_ns=facts.st_ctime_ns, access=access)
+
+
+def _read_access_file(root: str, path: str) -> bytes:
+    with _open_file(os.path.join(root, path), root) as file:
+        return file.read(MAX_BYTES + 1)
 
 
 def _join_uri(prefix: str, name: str) -> str:

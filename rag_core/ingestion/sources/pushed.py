@@ -55,7 +55,8 @@ class PushedSource:
         """Yields every document. Its time of modification is that of the push."""
         for pushed in self.documents.values():
             modified_ns = int(pushed.pushed_at.timestamp() * 1e6) * 1000
-            yield Entry(uri=pushed.uri, size=pushed.size, modified_ns=modified_ns, etag=pushed.sha256)
+            access = None if pushed.access is None else tuple(pushed.access)
+            yield Entry(uri=pushed.uri, size=pushed.size, modified_ns=modified_ns, etag=pushed.sha256, access=access)
 
     def read(self, entry: Entry) -> bytes:
         if entry.size > self.file_mb * 1e6:

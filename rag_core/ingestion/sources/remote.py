@@ -11,6 +11,7 @@ from fsspec.asyn import AsyncFileSystem
 
 from rag_core.errors import DocumentError, ListingError, LocationError, SourceError, TransientError, describe_error
 from rag_core.ingestion.containers.source_file import SourceFile
+from rag_core.ingestion.sources.access_files import MAX_BYTES, AccessFiles, is_access_file
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.ingestion.sources.location_rules import PORTS, LocationRules
 from rag_core.types import Entry, clamp_ns
@@ -35,14 +36,17 @@ class RemoteTree:
             raise
         except Exception as error:
             raise ListingError(f"{self.uri} cannot be listed completely: {_reason(error, self.rules)}") from error
+        access = AccessFiles(self._read_access_file)
+        access.add(_relative_path(path, root) for path in files if is_access_file(path))
         for path, facts in sorted(files.items()):
-            relative = path.removeprefix(root).removeprefix("/")
-            is_file = facts.get("type", "file") == "file" and not path.endswith("/")
+            relative = _relative_path(path, root)
+            is_file = facts.get("type", "file") == "file" and not path.endswith("/") and not is_access_file(path)
             if is_file and (not relative or globs.matches(relative)):
                 uri = f"{self.uri.rstrip('/')}/{relative}" if relative else self.uri
                 etag = str(_first_value(facts, _ETAG_KEYS) or "").strip('"')
                 modified_ns = clamp_ns(_to_nanoseconds(_first_value(facts, _MODIFIED_KEYS)))
-                yield Entry(uri=uri, size=facts.get("size") or 0, modified_ns=modified_ns, etag=etag)
+                size, groups = facts.get("size") or 0, access.find_groups(relative)
+                yield Entry(uri=uri, size=size, modified_ns=modified_ns, etag=etag, access=groups)
 
     def read(self, entry: Entry, limit: int) -> bytes:
         """Returns at most limit + 1 bytes."""
@@ -58,6 +62,9 @@ class RemoteTree:
             return SourceFile(self._open_file(uri), self._translate_error)
         except Exception as error:
             raise self._translate_error(error) from error
+
+    def _read_access_file(self, path: str) -> bytes:
+        return self.read(Entry(uri=f"{self.uri.rstrip('/')}/{path}", size=0, modified_ns=0), MAX_BYTES)
 
     def _open_file(self, uri: str) -> Any:
         relative = uri.removeprefix(self.uri).lstrip("/")
@@ -129,6 +136,11 @@ def _find_files(system: Any, root: str, recursive: bool) -> Mapping[str, Mapping
     if not files and not system.exists(root):
         raise FileNotFoundError(root)
     return files
+
+
+def _relative_path(path: str, root: str) -> str:
+    """The path below the root; empty for the root itself."""
+    return path.removeprefix(root).removeprefix("/")
 
 
 def _first_value(facts: Mapping[str, Any], keys: tuple[str, ...]) -> Any:

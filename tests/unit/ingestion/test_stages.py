@@ -207,6 +207,7 @@ def inbox(id: str, media_type: str) -> Inbox:
         title="",
         url="",
         metadata={},
+        access=None,
         pushed_at=datetime.now(UTC),
     )
     return Inbox(
