@@ -7,7 +7,9 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from rag_core.errors import NotFoundError
+from rag_core.storage.audit import Change, record
 from rag_core.storage.postgres import Postgres, transaction
+from rag_core.telemetry.operation import record_resource
 from rag_core.types import Query, conversation_id
 
 LIST = """
@@ -48,6 +50,7 @@ class ConversationList:
     def messages(self, session_id: str, limit: int, before: int) -> list[dict[str, Any]]:
         """A page of messages, newest first. `before`: only those with a lower `n`. Raises NotFoundError."""
         scope = {**self._scope(session_id), "before": before, "limit": limit}
+        record_resource(str(scope["id"]))
         if not self._rows(HAS_CONVERSATION, scope):
             raise _not_found(session_id)
         return self._rows(MESSAGES, scope)
@@ -61,8 +64,10 @@ class ConversationList:
         with transaction(self._connection, self._tenant):
             self._connection.execute(DELETE_EXPOSURES, scope)
             deleted = [self._connection.execute(statement, scope).rowcount for statement in (DELETE_REPLIES, DELETE)]
-        if not any(deleted):
-            raise _not_found(session_id)
+            if not any(deleted):
+                raise _not_found(session_id)
+            change = Change(operation="conversations.erase", kind="conversation", ids=[scope["id"]])
+            record(self._connection, self._tenant, change)
 
     def _scope(self, session_id: str) -> dict[str, Any]:
         query = Query(text="", tenant=self._tenant, groups=self._groups, session_id=session_id)

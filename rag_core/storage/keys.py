@@ -3,7 +3,7 @@
 import hmac
 import secrets
 import string
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
@@ -16,6 +16,7 @@ from psycopg_pool import PoolTimeout
 
 from rag_core.errors import NotFoundError, StoreError
 from rag_core.scopes import Scope
+from rag_core.storage.audit import Change, record
 from rag_core.storage.pools import build_pool
 from rag_core.storage.postgres import ASSUME_ROLE, SET_TENANT, Postgres, redact_dsn, transaction
 
@@ -109,16 +110,18 @@ class Keys:
     ) -> KeyParts:
         """Creates a key that expires after `seconds`, or never. Its user is `key:<id>` unless it is given."""
         parts = KeyParts.generate()
-        self._execute(
-            CREATE,
-            id=parts.id,
-            secret_hash=parts.secret_hash,
-            name=name,
-            user_id=user or f"key:{parts.id}",
-            scopes=sorted(scopes),
-            groups=sorted(groups),
-            seconds=seconds,
-        )
+        with transaction(self._connection, self._tenant):
+            self._execute(
+                CREATE,
+                id=parts.id,
+                secret_hash=parts.secret_hash,
+                name=name,
+                user_id=user or f"key:{parts.id}",
+                scopes=sorted(scopes),
+                groups=sorted(groups),
+                seconds=seconds,
+            )
+            self._record("keys.create", parts.id, {"scopes": sorted(scopes)})
         return parts
 
     def list_all(self) -> list[dict[str, Any]]:
@@ -127,8 +130,13 @@ class Keys:
 
     def revoke(self, id: str) -> None:
         """Raises NotFoundError if the tenant has no such key."""
-        if not self._execute(REVOKE, id=id):
-            raise NotFoundError(f"no key {id!r:.60}")
+        with transaction(self._connection, self._tenant):
+            if not self._execute(REVOKE, id=id):
+                raise NotFoundError(f"no key {id!r:.60}")
+            self._record("keys.revoke", id, {})
+
+    def _record(self, operation: str, id: str, detail: Mapping[str, Any]) -> None:
+        record(self._connection, self._tenant, Change(operation=operation, kind="key", ids=[id], detail=detail))
 
     def _execute(self, statement: str, **parameters: object) -> list[dict[str, Any]]:
         scope = {"tenant": self._tenant, **parameters}

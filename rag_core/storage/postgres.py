@@ -37,6 +37,7 @@ ASSUME_ROLE = """
 select set_config('role', rolname, false) from pg_roles
 where rolname = %(role)s and pg_has_role(session_user, oid, 'member')"""
 SET_TENANT = "select set_config('app.tenant', %(tenant)s, true)"
+LIMIT_TIME = "select set_config('statement_timeout', %(timeout_ms)s::text, true)"
 
 
 NOT_A_DSN = "(not a DSN)"
