@@ -9,7 +9,12 @@ from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_rows
 from rag_core.errors import UsageError
 from rag_core.storage import embedded
-from rag_core.storage.maintenance import Maintenance, remove_old_conversations, remove_old_replies
+from rag_core.storage.maintenance import (
+    Maintenance,
+    remove_old_audit_months,
+    remove_old_conversations,
+    remove_old_replies,
+)
 from rag_core.storage.postgres import Postgres, redact_dsn
 
 app = typer.Typer(help="The store: an embedded Postgres that starts when needed, or your own.", no_args_is_help=True)
@@ -64,7 +69,8 @@ def maintain(options: GlobalOptions) -> None:
     Every sync does the same for its collection, except for the graph. Searches and syncs continue meanwhile.
 
     Also deletes the answers and the feedback that are older than `retention.replies` days, and the conversations whose
-    last message is older than `retention.conversations` days.
+    last message is older than `retention.conversations` days. Months of the audit are deleted as a whole after
+    `retention.audit` days.
 
     Example: rag store maintain
     """
@@ -75,6 +81,7 @@ def maintain(options: GlobalOptions) -> None:
             *Maintenance().run_all(postgres, settings.tenant),
             *remove_old_replies(postgres, settings.tenant, settings.retention.replies),
             *remove_old_conversations(postgres, settings.tenant, settings.retention.conversations),
+            *remove_old_audit_months(postgres, settings.retention.audit),
         ]
     rows = [asdict(change) for change in changes]
     print_rows(rows, ("action", "subject", "collection", "seconds"), options, "nothing to do")

@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from hashlib import blake2b
 from operator import not_
-from typing import Annotated, Any, ClassVar, Literal, Self, assert_never
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, assert_never
 
 from pydantic import (
     AfterValidator,
@@ -130,6 +130,19 @@ class AuthSettings(Section):
     )
 
 
+AuditedReads: TypeAlias = Literal["never", "authenticated", "always"]
+
+
+class AuditSettings(Section):
+    """The audit. Changes are always recorded."""
+
+    reads: AuditedReads = Field(
+        "authenticated",
+        description="Requests that change nothing and are recorded, too: `authenticated` records those of callers with "
+        "credentials, `always` also those of `auth.mode: none`.",
+    )
+
+
 class TelemetrySettings(Section):
     """The logs and metrics of servers and jobs. OpenTelemetry's own variables, OTEL_*, configure traces."""
 
@@ -158,6 +171,9 @@ class RetentionSettings(Section):
     replies: int = Field(30, ge=1, le=36_500, description="Days that answers and feedback are kept.")
     conversations: int = Field(
         90, ge=1, le=36_500, description="Days that a conversation is kept after its last message."
+    )
+    audit: int = Field(
+        365, ge=1, le=36_500, description="Days that rows of the audit are kept; they are deleted by whole months."
     )
 
 
@@ -1092,8 +1108,8 @@ CONFIG_VERSION = 1
 _NOT_IN_VERSION: Mapping[str, Any] = {
     **dict.fromkeys(
         (
-            *("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "auth", "experiment"),
-            *("skipped", "document_profiles"),
+            *("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "auth", "audit"),
+            *("experiment", "skipped", "document_profiles"),
         ),
         True,
     ),
@@ -1131,6 +1147,7 @@ class Settings(Section):
     store: StoreSettings = Field(StoreSettings(), description="Postgres database.")
     api: ApiSettings = Field(ApiSettings(), description="HTTP API.")
     auth: AuthSettings = Field(AuthSettings(), description="Identification of the gateway's callers.")
+    audit: AuditSettings = Field(AuditSettings(), description="Record of what callers did.")
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
     retention: RetentionSettings = Field(RetentionSettings(), description="Deletion of what users left.")
     serving: ServingSettings = Field(ServingSettings(), description="Limits of the HTTP server.")

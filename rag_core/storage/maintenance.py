@@ -18,6 +18,7 @@ from psycopg.sql import SQL, Composed, Identifier
 from psycopg.sql import Literal as Constant
 
 from rag_core.errors import StoreError
+from rag_core.storage.audit_retention import keep_audit_months
 from rag_core.storage.conversation_list import delete_old_conversations
 from rag_core.storage.graph.repair import repair
 from rag_core.storage.lexical.backfill import backfill
@@ -183,6 +184,11 @@ def remove_old_replies(postgres: Postgres, tenant: str, days: int) -> list[Chang
 def remove_old_conversations(postgres: Postgres, tenant: str, days: int) -> list[Change]:
     """Deletes old conversations: see `delete_old_conversations`. Raises StoreError if that fails."""
     return _remove_old_rows("conversations", lambda: delete_old_conversations(postgres, tenant, days))
+
+
+def remove_old_audit_months(postgres: Postgres, days: int) -> list[Change]:
+    """Deletes old months of the audit: see `keep_audit_months`. Raises StoreError if that fails."""
+    return _remove_old_rows("months of the audit", lambda: len(keep_audit_months(postgres, days)))
 
 
 def _remove_old_rows(subject: str, delete: Callable[[], int]) -> list[Change]:
