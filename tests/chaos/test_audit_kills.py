@@ -52,9 +52,11 @@ with Postgres(sys.argv[1]).connect() as connection:
                 print("feedback.give", "ans_1", flush=True)
 """
 CHANGES = """
-select 'keys.create', id from rag.api_keys union all select 'keys.revoke', id from rag.api_keys where revoked_at is not null
-union all select 'ingest', id::text from rag.jobs union all select 'jobs.cancel', id::text from rag.jobs
-  where status = 'cancelled' union all select 'feedback.give', answer_id from rag.feedback"""
+select 'keys.create', id from rag.api_keys
+union all select 'keys.revoke', id from rag.api_keys where revoked_at is not null
+union all select 'ingest', id::text from rag.jobs
+union all select 'jobs.cancel', id::text from rag.jobs where status = 'cancelled'
+union all select 'feedback.give', answer_id from rag.feedback"""
 RECORDED = """
 select content::jsonb ->> 'operation', content::jsonb #>> '{resource,ids,0}' from rag.audit
 where content::jsonb ->> 'operation' not like 'audit.%'"""
