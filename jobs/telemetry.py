@@ -45,7 +45,7 @@ def job_operation(correlation_id: str, traceparent: str, tenant: str, profile: s
 
     The arguments are columns of the job's row. The block sets the operation's `counts` to the report's documents.
     """
-    operation = Operation(name="ingest", correlation_id=correlation_id, tenant=tenant, profile=profile)
+    operation = Operation(name="ingest", correlation_id=correlation_id, tenant=tenant, user="worker", profile=profile)
     with reporting_operation(operation, "job", {"traceparent": traceparent} if traceparent else {}):
         yield operation
 

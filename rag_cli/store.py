@@ -67,7 +67,7 @@ def maintain(options: GlobalOptions) -> None:
     Every sync does the same for its collection, except for the graph. Searches and syncs continue meanwhile.
 
     Also deletes what is older than the days of the section `retention`: answers with their feedback, conversations,
-    uploads of failed documents, events of jobs, and jobs.
+    uploads of failed documents, events of jobs, jobs, and whole months of the audit.
 
     Example: rag store maintain
     """

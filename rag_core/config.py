@@ -294,6 +294,19 @@ class RateLimitSettings(Section):
         return overrides.user.get(kind, getattr(self.user, kind))
 
 
+AuditedReads: TypeAlias = Literal["never", "authenticated", "always"]
+
+
+class AuditSettings(Section):
+    """The audit. Changes are always recorded."""
+
+    reads: AuditedReads = Field(
+        "authenticated",
+        description="Requests that change nothing and are recorded, too: `authenticated` records those of callers with "
+        "credentials, `always` also those of `auth.mode: none`.",
+    )
+
+
 class TelemetrySettings(Section):
     """The logs and metrics of servers and jobs. OpenTelemetry's own variables, OTEL_*, configure traces."""
 
@@ -333,6 +346,9 @@ class RetentionSettings(Section):
         le=36_500,
         description="Days after their end that jobs are kept, with the states of their documents; 0 keeps all, and "
         "the last completed job of a collection is always kept.",
+    )
+    audit: int = Field(
+        365, ge=1, le=36_500, description="Days that rows of the audit are kept; they are deleted by whole months."
     )
 
 
@@ -1346,8 +1362,8 @@ CONFIG_VERSION = 1
 _NOT_IN_VERSION: Mapping[str, Any] = {
     **dict.fromkeys(
         (
-            *("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "auth", "experiment"),
-            *("skipped", "document_profiles", "encryption", "rate_limits"),
+            *("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "auth", "audit"),
+            *("experiment", "skipped", "document_profiles", "encryption", "rate_limits"),
         ),
         True,
     ),
@@ -1389,6 +1405,7 @@ class Settings(Section):
     rate_limits: RateLimitSettings = Field(
         RateLimitSettings(), description="Amounts a minute that tenants and users can request."
     )
+    audit: AuditSettings = Field(AuditSettings(), description="Record of what callers did.")
     telemetry: TelemetrySettings = Field(TelemetrySettings(), description="Logs and metrics.")
     retention: RetentionSettings = Field(RetentionSettings(), description="Deletion of what users left.")
     encryption: EncryptionSettings = Field(

@@ -2,11 +2,9 @@
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from threading import Lock
 
 from rag_core.config import OpenAIGenerator, Settings
 from rag_core.encryption import PLAIN_TEXT, TextCipher
@@ -17,6 +15,7 @@ from rag_core.storage.postgres import Postgres
 from rag_core.storage.replies import Replies, StoredReply
 from rag_core.types import Query, Reply, conversation_id
 from rag_core.wire.answer import count_tokens
+from serve.row_queue import RowQueue
 
 MAX_WAITING = 1_000
 """Rows that wait for the store; further ones are dropped."""
@@ -42,10 +41,7 @@ class ReplyLog:
 
     def __init__(self, postgres: Postgres, cipher: TextCipher = PLAIN_TEXT) -> None:
         self._postgres, self._cipher = postgres, cipher
-        self._executor = ThreadPoolExecutor(1, "replies")
-        self._lock = Lock()
-        self._waiting: list[Row] = []
-        self._writing: Future[None] | None = None
+        self._queue = RowQueue("replies", self._write_rows, MAX_WAITING)
 
     def add(self, tenant: str, reply: StoredReply) -> None:
         """Returns at once, and raises nothing if the store is unavailable."""
@@ -56,34 +52,18 @@ class ReplyLog:
         self._add(Row(tenant=exposure.tenant, id=id, exposure=exposure))
 
     def _add(self, row: Row) -> None:
-        with self._lock:
-            if len(self._waiting) >= MAX_WAITING:
-                _log.warning("answer %s is not stored: %d answers wait for the store", row.id, MAX_WAITING)
-                return
-            self._waiting.append(row)
-            if self._writing is None:
-                self._writing = self._executor.submit(self._write_waiting)
+        if not self._queue.add(row, MAX_WAITING):
+            _log.warning("answer %s is not stored: %d answers wait for the store", row.id, MAX_WAITING)
 
     def wait(self, timeout: float) -> None:
         """Waits until the replies that were added are stored, at most `timeout` seconds."""
-        with self._lock:
-            writing = self._writing
-        if writing:
-            wait([writing], timeout)
+        self._queue.wait(timeout)
 
-    def _write_waiting(self) -> None:
-        while rows := self._take_waiting():
-            try:
-                self._write(rows)
-            except Exception as error:  # noqa: BLE001 - the thread must go on with later answers, whatever fails
-                _log.warning("answers not stored (%d): %s", len(rows), error)
-
-    def _take_waiting(self) -> list[Row]:
-        with self._lock:
-            rows, self._waiting = self._waiting, []
-            if not rows:
-                self._writing = None  # under the lock, so that no reply is added to a thread that ends
-            return rows
+    def _write_rows(self, rows: Sequence[Row]) -> None:
+        try:
+            self._write(rows)
+        except Exception as error:  # noqa: BLE001 - the thread must go on with later answers, whatever fails
+            _log.warning("answers not stored (%d): %s", len(rows), error)
 
     def _write(self, rows: Sequence[Row]) -> None:
         with self._postgres.connect() as connection:

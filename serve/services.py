@@ -25,6 +25,7 @@ from rag_core.wiring.encryption import build_cipher
 from rag_core.wiring.models import RemoteModels, called_models, share_models, shared_roles
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.retrieval import build_retriever
+from serve.audit import AuditLog
 from serve.authentication.caller import Authenticator, OpenAuthenticator
 from serve.authentication.jwt import JwtAuthenticator
 from serve.authentication.keys import KeyAuthenticator
@@ -38,7 +39,7 @@ MAX_QUERY_CHARS = 1_000
 """The longest text that is searched, in characters."""
 
 CLOSE_SECONDS = 5.0
-"""The longest time that services wait for replies to be stored when they close."""
+"""The longest time that services wait for replies, and for rows of the audit, to be stored when they close."""
 
 STORE_PAUSE = 5.0
 """The longest pause of the store's circuit breaker, in seconds: nothing works without the store."""
@@ -63,6 +64,7 @@ class Services:
     limits: Mapping[str, float]
     dependencies: Mapping[str, Dependency]
     replies: ReplyLog
+    audit: AuditLog
     authenticator: Authenticator
     rate_limiter: RateLimiter
     remote_models: RemoteModels = field(default_factory=RemoteModels)
@@ -70,6 +72,7 @@ class Services:
 
     async def close(self) -> None:
         await to_thread.run_sync(self.replies.wait, CLOSE_SECONDS)
+        await to_thread.run_sync(self.audit.wait, CLOSE_SECONDS)
         await self.remote_models.aclose()
         await self.corpus.close()
         await self.conversation_store.close()
@@ -120,6 +123,10 @@ class SharedResources:
     def replies(self) -> ReplyLog:
         return ReplyLog(self.postgres, self.cipher)
 
+    @cached_property
+    def audit(self) -> AuditLog:
+        return AuditLog(self.postgres, self.settings.audit.reads)
+
     def build_services(self, settings: Settings) -> Services:
         """Builds the services for `settings`. Loads only the local models that are not yet in memory.
 
@@ -144,6 +151,7 @@ class SharedResources:
             remote_models=remote_models,
             dependencies=self.dependencies,
             replies=self.replies,
+            audit=self.audit,
             authenticator=self.authenticator,
             cipher=self.cipher,
             rate_limiter=self.rate_limiter,

@@ -28,6 +28,7 @@ __all__ = [
     "record_breaker_state",
     "report_request",
     "request_operation",
+    "request_status",
 ]
 
 OPERATIONS = frozenset(
@@ -71,16 +72,18 @@ def request_operation(scope: Scope, correlation_id: str, profile: str) -> Iterat
         yield operation
 
 
-def report_request(operation: Operation, status: int) -> None:
-    """Logs and measures a finished request. `status` is the HTTP status, or 499 if the client disconnected early."""
-    outcome: Status = operation.status
+def request_status(operation: Operation, status: int) -> Status:
+    """The status of a finished request. `status` is the HTTP status, or 499 if the client disconnected early."""
     if status == 499:
-        outcome = "cancelled"
-    elif status == 504:
-        outcome = "timeout"
-    elif status >= 500:
-        outcome = "error"
-    elif status >= 400:
-        outcome = "refused"
+        return "cancelled"
+    if status == 504:
+        return "timeout"
+    if status >= 500:
+        return "error"
+    return "refused" if status >= 400 else operation.status
+
+
+def report_request(operation: Operation, status: int) -> None:
+    """Logs and measures a finished request. `status` is that of `request_status`."""
     level = logging.DEBUG if operation.name in PROBES else logging.INFO
-    report_operation(operation, "request", outcome, level)
+    report_operation(operation, "request", request_status(operation, status), level)

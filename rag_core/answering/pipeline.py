@@ -44,7 +44,7 @@ from rag_core.events import (
 from rag_core.protocols import Conversations, Generator, Retriever, Understander
 from rag_core.retrieval.query.understood import UNDERSTAND_STAGE, rewrite_query
 from rag_core.stage import Stage, attempt, leave_seconds, recording, skip_stage, skip_stages, stage
-from rag_core.telemetry.operation import record_question
+from rag_core.telemetry.operation import record_documents, record_question
 from rag_core.text.token_counts import EstimatedTokens
 from rag_core.types import (
     Answer,
@@ -223,6 +223,7 @@ class QueryPipeline:
             # In a thread, because counting tokens would block the event loop.
             passages = await to_thread.run_sync(self.pack, hits)
             running.ranking = tuple(chunk.id for passage in passages for chunk in passage.chunks)
+        record_documents(passage.hit.chunk.document_id for passage in passages)
         await turn.emit(Sources(passages))
         return passages
 

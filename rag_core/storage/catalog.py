@@ -10,6 +10,7 @@ from psycopg import Connection
 from psycopg.rows import class_row, dict_row
 
 from rag_core.errors import NotFoundError, SourceError
+from rag_core.storage.audit import Change, record
 from rag_core.storage.graph.writing import DROP as DROP_GRAPH
 from rag_core.storage.graph.writing import remove_orphans
 from rag_core.storage.lexical.writing import mark_orphans_dead
@@ -262,7 +263,9 @@ class Catalog:
     def drop_collection(self, name: str) -> None:
         """Deletes a collection and all its contents. Raises NotFoundError if there is none of that name."""
         collection = self.collection(name)
-        self._execute_all(DROP_COLLECTION, collection=collection.id)
+        with self._transaction():
+            self._execute_all(DROP_COLLECTION, collection=collection.id)
+            self._record(Change(operation="collections.drop", kind="collection", ids=[name]))
 
     def ensure_space(self, space: Space) -> int:
         values = self._scope(fingerprint=space.fingerprint, model=space.model, dimension=space.dimension)
@@ -335,6 +338,8 @@ class Catalog:
             self._execute_all(DROP_SOURCE, **scope, source=ids[uri])
             mark_orphans_dead(self.connection, scope)
             remove_orphans(self.connection, scope)
+            detail = {"collection": collection}
+            self._record(Change(operation="sources.drop", kind="source", ids=[str(ids[uri])], detail=detail))
 
     def manifest(self, collection: int, source: int, keys: Sequence[str] = ()) -> dict[str, StoredDocument]:
         """The stored documents of a source, by uri, with their metadata of these keys."""
@@ -394,13 +399,19 @@ class Catalog:
             self._execute_all(DROP_DOCUMENTS, **scope, ids=list(documents))
             mark_orphans_dead(self.connection, scope, documents)
             remove_orphans(self.connection, scope, documents)
+            detail = {"collection": collection}
+            self._record(Change(operation="documents.delete", kind="document", ids=documents, detail=detail))
 
     def release(self, collection: str, uri: str) -> str:
         """Releases a document from quarantine: the next sync ingests it if its bytes are still the same.
 
         Returns the reason for which it was quarantined. Raises NotFoundError if no such document is in quarantine.
         """
-        rows = self._rows(RELEASE, collection=collection, id=document_id(self._tenant, collection, uri))
+        id, detail = document_id(self._tenant, collection, uri), {"collection": collection}
+        with self._transaction():
+            rows = self._rows(RELEASE, collection=collection, id=id)
+            if rows:
+                self._record(Change(operation="documents.release", kind="document", ids=[id], detail=detail))
         if not rows:
             raise NotFoundError(
                 f"collection {collection!r} has no document {uri} in quarantine; "
@@ -489,6 +500,9 @@ class Catalog:
         with self._transaction():
             for statement in statements:
                 self.connection.execute(statement.encode(), self._scope(**values))
+
+    def _record(self, change: Change) -> None:
+        record(self.connection, self._tenant, change)
 
     def _scope(self, **values: object) -> Mapping[str, object]:
         return {"tenant": self._tenant, **values}

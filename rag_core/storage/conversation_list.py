@@ -10,6 +10,7 @@ from psycopg.rows import dict_row
 
 from rag_core.encryption import PLAIN_TEXT, TextCipher
 from rag_core.errors import EncryptionError, NotFoundError
+from rag_core.storage.audit import Change, record
 from rag_core.storage.conversation_references import (
     FIND_REFERENCED,
     PREFIX,
@@ -18,6 +19,7 @@ from rag_core.storage.conversation_references import (
 )
 from rag_core.storage.conversations import decrypt_message, title_place
 from rag_core.storage.postgres import transaction
+from rag_core.telemetry.operation import record_resource
 from rag_core.types import Query, conversation_id
 
 LIST = """
@@ -97,6 +99,7 @@ class ConversationList:
         decrypted.
         """
         scope = {**self._scope, "id": self._find(session_id), "before": before, "limit": limit}
+        record_resource(str(scope["id"]))
         if not self._rows(HAS_CONVERSATION, scope):
             raise _not_found(session_id)
         rows = self._rows(MESSAGES, scope)
@@ -132,8 +135,10 @@ class ConversationList:
             scope |= {"session_id": session, "hash": hash_session(session)}
             self._connection.execute(DELETE_EXPOSURES, scope)
             deleted = [self._connection.execute(statement, scope).rowcount for statement in (DELETE_REPLIES, DELETE)]
-        if not any(deleted):
-            raise _not_found(session_id)
+            if not any(deleted):
+                raise _not_found(session_id)
+            change = Change(operation="conversations.erase", kind="conversation", ids=[scope["id"]])
+            record(self._connection, self._own.tenant, change)
 
     def _decrypt_title(self, title: str, conversation: UUID) -> str:
         try:

@@ -9,8 +9,7 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from rag_core.errors import StoreError
-from rag_core.storage.postgres import transaction
-from rag_core.storage.replies import LIMIT_TIME
+from rag_core.storage.postgres import LIMIT_TIME, transaction
 from rag_core.types import DEFAULT_TENANT
 
 Variant: TypeAlias = Literal["control", "treatment"]

@@ -3,10 +3,11 @@
 import hmac
 import secrets
 import string
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, Self
 
 import psycopg
@@ -16,6 +17,7 @@ from psycopg_pool import PoolTimeout
 
 from rag_core.errors import NotFoundError, RagError, StoreError, UsageError
 from rag_core.scopes import Scope
+from rag_core.storage.audit import Change, record
 from rag_core.storage.pools import build_pool
 from rag_core.storage.postgres import ASSUME_ROLE, SET_TENANT, Postgres, redact_dsn, transaction
 
@@ -144,16 +146,18 @@ class Keys:
         if user.startswith(KEY_USER):
             raise UsageError(f"the user of a key must not begin with {KEY_USER}, got {user!r:.60}: that is another key")
         parts = KeyParts.generate()
-        self._execute(
-            CREATE,
-            id=parts.id,
-            secret_hash=parts.secret_hash,
-            name=name,
-            user_id=user or f"{KEY_USER}{parts.id}",
-            scopes=sorted(scopes),
-            groups=sorted(set(groups)),
-            seconds=seconds,
-        )
+        with transaction(self._connection, self._tenant):
+            self._execute(
+                CREATE,
+                id=parts.id,
+                secret_hash=parts.secret_hash,
+                name=name,
+                user_id=user or f"{KEY_USER}{parts.id}",
+                scopes=sorted(scopes),
+                groups=sorted(set(groups)),
+                seconds=seconds,
+            )
+            self._record("keys.create", [parts.id], {"scopes": sorted(scopes)})
         return parts
 
     def rotate(self, id: str, grace: float = 0, seconds: float | None = None) -> KeyParts:
@@ -163,10 +167,11 @@ class Keys:
         no such key, and UsageError if it was revoked or has expired.
         """
         parts = KeyParts.generate()
-        with self._connection.transaction():
+        with transaction(self._connection, self._tenant):
             if not self._execute(ROTATE, id=id, new=parts.id, secret_hash=parts.secret_hash, seconds=seconds):
                 raise self._refuse_rotation(id)
             self._execute(END_GRACE, id=id, grace=grace)
+            self._record("keys.rotate", [id, parts.id])
         return parts
 
     def _refuse_rotation(self, id: str) -> RagError:
@@ -181,14 +186,22 @@ class Keys:
 
     def revoke(self, id: str) -> None:
         """Raises NotFoundError if the tenant has no such key."""
-        if not self._execute(REVOKE, id=id):
-            raise NotFoundError(f"no key {id!r:.60}; `rag keys list` lists the keys")
+        with transaction(self._connection, self._tenant):
+            if not self._execute(REVOKE, id=id):
+                raise NotFoundError(f"no key {id!r:.60}; `rag keys list` lists the keys")
+            self._record("keys.revoke", [id])
 
     def revoke_user(self, user: str) -> list[str]:
         """Revokes all keys of a user, and returns their ids. Raises NotFoundError if there are none."""
-        if not (rows := self._execute(REVOKE_USER, user=user)):
-            raise NotFoundError(f"no key of user {user!r:.60}; `rag keys list` lists the keys")
-        return sorted(row["id"] for row in rows)
+        with transaction(self._connection, self._tenant):
+            if not (rows := self._execute(REVOKE_USER, user=user)):
+                raise NotFoundError(f"no key of user {user!r:.60}; `rag keys list` lists the keys")
+            ids = sorted(row["id"] for row in rows)
+            self._record("keys.revoke", ids)
+        return ids
+
+    def _record(self, operation: str, ids: Sequence[str], detail: Mapping[str, Any] = MappingProxyType({})) -> None:
+        record(self._connection, self._tenant, Change(operation=operation, kind="key", ids=ids, detail=detail))
 
     def _execute(self, statement: str, **parameters: object) -> list[dict[str, Any]]:
         scope = {"tenant": self._tenant, **parameters}

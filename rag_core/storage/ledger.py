@@ -19,6 +19,7 @@ from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
 from rag_core.errors import BusyError, FencedError, NotFoundError
+from rag_core.storage.audit import Change, record
 from rag_core.storage.postgres import Postgres, read_transaction, transaction, translate_connection_errors
 
 Action: TypeAlias = Literal["add", "change", "delete"]
@@ -321,6 +322,8 @@ class Ledger:
                 self._add_event(job, 3, "stage", "working", {"documents": len(items)})
             self._connection.execute(DROP_QUEUED, values)
             self._add_items(job, items)
+            if is_new:
+                record(self._connection, self._tenant, Change(operation="ingest", kind="job", ids=[job]))
         return Job(id=job, run=int(run))
 
     def start(self, job: UUID, fence: int) -> None:
@@ -408,6 +411,10 @@ class Ledger:
                 if status == "completed":
                     self._add_event(job, row[0] - 1, "stage", "finishing", COMPLETED)
                 self._add_event(job, row[0], "job", status, {"reason": reason})
+                operation = "jobs.cancel" if status == "cancelled" else "jobs.end"
+                detail = {"status": status, "documents": self.progress(job)}
+                change = Change(operation=operation, kind="job", ids=[job], detail=detail)
+                record(self._connection, self._tenant, change)
         return row is not None
 
     def is_open(self, job: UUID, fence: int) -> bool:

@@ -45,6 +45,7 @@ SET_GROUPS = "select set_config('app.groups', %(groups)s::text[]::text, true)"
 BECOME_READER = """
 select set_config('role', rolname, true) from pg_roles
 where rolname = 'rag_reader' and pg_has_role(session_user, oid, 'member')"""
+LIMIT_TIME = "select set_config('statement_timeout', %(timeout_ms)s::text, true)"
 
 
 NOT_A_DSN = "(not a DSN)"

@@ -20,7 +20,8 @@ from psycopg.rows import class_row, dict_row
 from psycopg.types.json import Jsonb
 
 from rag_core.errors import IdempotencyError, NotFoundError, SourceError, UsageError
-from rag_core.storage.ledger import ADD_EVENT, Ledger
+from rag_core.storage.audit import Change, record
+from rag_core.storage.ledger import ADD_EVENT, NO_JOB, Ledger
 from rag_core.storage.postgres import Postgres, transaction, translate_connection_errors
 from rag_core.storage.retention import DELETIONS
 
@@ -177,7 +178,7 @@ class IngestRequest:
     `rag ingest`, and `prune`, `confirmed` and `checksum` apply only to them. `only` holds the uris that a retry reads;
     if it is empty, all are read. `from_operator`: a job of `rag ingest` named the locations, so they are not limited.
     `user_id` is empty for an unknown user; idempotency keys belong to users, and `rag purge --user` erases what a user
-    sent.
+    sent. `retry_of` is the job that a retry continues.
     """
 
     collection: str
@@ -190,6 +191,7 @@ class IngestRequest:
     checksum: bool = False
     only: tuple[str, ...] = ()
     from_operator: bool = False
+    retry_of: UUID = NO_JOB
     correlation_id: str = ""
     traceparent: str = ""
     user_id: str = ""
@@ -240,6 +242,7 @@ class Queue:
         event = {"seq": 1, "stage": "job", "status": "queued", "detail": Jsonb({})}
         self._connection.execute(ADD_EVENT, {**scope, **event})
         self._connection.execute(NOTIFY_WORKERS)
+        record(self._connection, self._tenant, _describe_change(request, scope["job"]))
         return EnqueuedJob(job_id=scope["job"], replayed=False)
 
 
@@ -313,6 +316,7 @@ def build_retry_request(postgres: Postgres, tenant: str, job: UUID) -> IngestReq
         documents=tuple(PushedDocument(**document) for document in documents),
         only=only,
         from_operator=stored.get("from_operator", False) if stored else True,
+        retry_of=job,
         correlation_id=row["correlation_id"],
         user_id=job_row["user_id"],
         **(options or {"prune": False}),  # `rag ingest` does not store its options: deleting nothing is safe
@@ -473,6 +477,18 @@ def _job_row(request: IngestRequest) -> dict[str, Any]:
         "traceparent": request.traceparent,
         "user_id": request.user_id,
     }
+
+
+def _describe_change(request: IngestRequest, job: UUID) -> Change:
+    """The change for the audit. It names no document and no location: both can contain names of people."""
+    is_retry = request.retry_of != NO_JOB
+    detail = {
+        "collection": request.collection,
+        "documents": len(request.documents),
+        "locations": len(request.locations),
+        **({"retry_of": str(request.retry_of)} if is_retry else {}),
+    }
+    return Change(operation="ingest.retry" if is_retry else "ingest", kind="job", ids=[job], detail=detail)
 
 
 def _pushed_row(document: PushedDocument) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from psycopg.rows import dict_row
 
 from rag_core.encryption import PLAIN_TEXT, TextCipher
 from rag_core.errors import IdempotencyError, NotFoundError, StoreError, UsageError
-from rag_core.storage.postgres import transaction
+from rag_core.storage.audit import Change, record
+from rag_core.storage.postgres import LIMIT_TIME, transaction
 from rag_core.types import Finish, Grade
 
 Signal: TypeAlias = Literal["copied", "opened_source"]
@@ -26,7 +27,6 @@ values (%(tenant)s, %(id)s, %(question)s, %(standalone)s, %(collection)s, %(prof
   %(chunk_ids)s, %(cited_ids)s, %(verdict)s, %(confidence)s, %(finish)s, %(prompt_tokens)s, %(completion_tokens)s,
   %(cached_tokens)s, %(seconds)s, %(conversation_id)s, %(user_id)s)
 on conflict do nothing"""
-LIMIT_TIME = "select set_config('statement_timeout', %(timeout_ms)s::text, true)"
 # Without a user, callers are not authenticated: every one is an administrator.
 HAS_REPLY = """
 select from replies where tenant = %(tenant)s and id = %(answer_id)s and %(user)s in ('', user_id) for key share"""
@@ -167,6 +167,8 @@ class Replies:
                 raise NotFoundError(f"no answer {feedback.answer_id!r}: it is unknown, or older than retention.replies")
             self._connection.execute(EXPIRE_KEY, scope)
             if self._connection.execute(ADD_FEEDBACK, scope).fetchone():
+                change = Change(operation="feedback.give", kind="answer", ids=[feedback.answer_id])
+                record(self._connection, self._tenant, change)
                 return StoredFeedback(id=scope["id"], replayed=False)
             id, earlier = self._connection.execute(FEEDBACK_OF_KEY, scope).fetchone() or (scope["id"], "")
             if earlier != fingerprint:

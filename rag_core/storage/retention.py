@@ -8,6 +8,7 @@ import psycopg
 from psycopg import Connection
 
 from rag_core.errors import StoreError
+from rag_core.storage.audit_retention import keep_audit_months
 from rag_core.storage.maintenance import Change
 from rag_core.storage.postgres import Postgres, transaction
 
@@ -72,7 +73,8 @@ def delete_old_rows(postgres: Postgres, tenant: str, days: Mapping[str, int]) ->
     """
     try:
         with postgres.connect("rag_worker") as connection:
-            return list(_delete_kinds(connection, tenant, {**days, "rate limits": 1}))
+            deleted = list(_delete_kinds(connection, tenant, {**days, "rate limits": 1}))
+        return [*deleted, *_delete_audit_months(postgres, days.get("audit", 0))]
     except psycopg.Error as error:
         raise StoreError(f"old rows could not be deleted: {str(error).strip()}") from error
 
@@ -87,3 +89,10 @@ def _delete_kinds(connection: Connection, tenant: str, days: Mapping[str, int]) 
         if count:
             seconds = round(time.perf_counter() - started, 3)
             yield Change(action="removed", subject=f"{count} {kind}", collection="", seconds=seconds)
+
+
+def _delete_audit_months(postgres: Postgres, days: int) -> Iterator[Change]:
+    started = time.perf_counter()
+    if days and (months := keep_audit_months(postgres, days)):
+        seconds = round(time.perf_counter() - started, 3)
+        yield Change(action="removed", subject=f"{len(months)} months of the audit", collection="", seconds=seconds)

@@ -36,13 +36,14 @@ create extension if not exists vector;
 create schema if not exists rag;
 create table if not exists rag.migrations (
   number int primary key, name text not null, applied_at timestamptz not null default now())"""
-# Runs after every migration over all tables that have a tenant, so that no table lacks its policies.
+# Runs after every migration over all tables that have a tenant, so that no table lacks its policies. Partitions are
+# left out: they are used through their table, whose policies apply.
 SECURE = """
 do $$ declare t text; has_roles boolean := (
     select count(*) = 3 from pg_roles
     where rolname in ('rag_owner', 'rag_app', 'rag_worker') and pg_has_role(session_user, oid, 'member')); begin
   for t in select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant'
-           where c.relnamespace = 'rag'::regnamespace and c.relkind = 'r' loop
+           where c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition loop
     execute format('alter table rag.%I enable row level security', t);
     execute format('alter table rag.%I force row level security', t);
     execute format('drop policy if exists of_tenant on rag.%I', t);
@@ -51,15 +52,21 @@ do $$ declare t text; has_roles boolean := (
     if has_roles then
       execute format('drop policy if exists of_worker on rag.%I', t);
       execute format('create policy of_worker on rag.%I to rag_worker using (true) with check (true)', t);
-      execute format('grant select, insert, update, delete on rag.%I to rag_app, rag_worker', t);
+      execute format('grant %s on rag.%I to rag_app, rag_worker', case t
+        when 'audit' then 'select' when 'audit_heads' then 'select' when 'audit_users' then 'select, delete'
+        else 'select, insert, update, delete' end, t);  -- the function append_audit adds rows to the audit
     end if;
   end loop;
   if has_roles then
     grant usage on schema rag to rag_app, rag_worker;
     grant select on rag.migrations to rag_app, rag_worker;
     alter schema rag owner to rag_owner;  -- before its tables: their owner needs the right to create in the schema
-    for t in select c.relname from pg_class c where c.relnamespace = 'rag'::regnamespace and c.relkind = 'r' loop
+    for t in select c.relname from pg_class c where c.relnamespace = 'rag'::regnamespace
+        and c.relkind in ('r', 'p') loop
       execute format('alter table rag.%I owner to rag_owner', t);
+    end loop;
+    for t in select oid::regprocedure from pg_proc where pronamespace = 'rag'::regnamespace loop
+      execute format('alter function %s owner to rag_owner', t);
     end loop;
     for t in select c.relname from pg_class c where c.relnamespace = 'rag'::regnamespace and c.relkind = 'v' loop
       execute format('alter view rag.%I owner to rag_owner', t);

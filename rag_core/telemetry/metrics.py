@@ -73,7 +73,13 @@ CIRCUIT_BREAKER = Metric(
     labels=("service",),
     help="State of one process's circuit breaker for a service: 0 closed, 1 half-open, 2 open.",
 )
-METRICS = (OPERATIONS, END_TO_END, STAGE, ERRORS, QUEUE_DEPTH, CIRCUIT_BREAKER)
+AUDIT_DROPPED = Metric(
+    name="orchestration_audit_rows_dropped_total",
+    kind="counter",
+    labels=("tenant_id",),
+    help="Rows of read requests that could not be written to the audit.",
+)
+METRICS = (OPERATIONS, END_TO_END, STAGE, ERRORS, QUEUE_DEPTH, CIRCUIT_BREAKER, AUDIT_DROPPED)
 
 Sink: TypeAlias = Callable[[Metric, float, Labels], None]
 """Receives a value and all labels of the metric. A counter is increased by the value, a gauge is set to it."""
@@ -126,6 +132,10 @@ def record_queue_depths(depths: Mapping[tuple[str, str], int], previous: Collect
 
 def record_breaker_state(service: str, state: BreakerState) -> None:
     _sink(CIRCUIT_BREAKER, BREAKER_STATES[state], {"service": service})
+
+
+def record_dropped_audit_rows(tenant: str, count: int) -> None:
+    _sink(AUDIT_DROPPED, count, {"tenant_id": _tenant_label(tenant)})
 
 
 def _record_stage(operation: Operation, report: StageReport, refused: bool) -> None:

@@ -6,7 +6,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
 from rag_core.errors import ScopeError
-from rag_core.telemetry.operation import record_tenant
+from rag_core.telemetry.operation import record_caller
 from serve.authentication.caller import Caller
 
 BEARER = HTTPBearer(
@@ -24,7 +24,7 @@ async def identify_caller(
     """The caller of the request. Raises AuthenticationError, and ScopeError if it lacks a required scope."""
     authenticator = request.app.state.profiles.own.services.authenticator
     caller: Caller = await authenticator.authenticate(credentials.credentials if credentials else "")
-    record_tenant(caller.tenant)
+    record_caller(caller.tenant, caller.user, caller.key_id)
     if missing := [scope for scope in required.scopes if scope not in caller.scopes]:
         raise ScopeError(missing[0])
     return caller

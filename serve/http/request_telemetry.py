@@ -1,4 +1,4 @@
-"""The log lines, the metrics and the span of every request, and the problem for an error that no route handles."""
+"""The log lines, metrics, span and audit of every request, and the problem for an error that no route handles."""
 
 from dataclasses import dataclass
 
@@ -6,6 +6,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from serve.http.access_log import log_access
+from serve.http.audit import audit_request
 from serve.http.problems import error_response
 from serve.telemetry import report_request, request_operation
 
@@ -36,6 +37,7 @@ class RequestTelemetry:
             finally:
                 report_request(operation, exchange.final_status)
                 log_access(scope, operation, exchange.final_status)
+                audit_request(scope, operation, exchange.final_status)
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from fastapi.responses import PlainTextResponse
 from rag_core.errors import BusyError
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import retry_attempts
+from rag_core.telemetry.operation import record_documents
 from rag_core.types import DEFAULT_COLLECTION, DocumentStatus
 from rag_core.wire.documents import Chunk, Chunks, Document, Documents, ShownDocument
 from serve.bodies.fields import Text
@@ -46,6 +47,7 @@ def documents(page: Annotated[DocumentFilter, Query()], caller: Reader, services
     with open_catalog(services, caller) as catalog:
         rows = catalog.readable_documents(page.collection, caller.groups, page.status, after, page.fetch_limit)
     data, paging = listing.split_page(rows, page.limit)
+    record_documents(row["id"] for row in data)
     return json_response(Documents(data=[Document.from_row(row) for row in data], **paging))
 
 
@@ -53,6 +55,7 @@ def documents(page: Annotated[DocumentFilter, Query()], caller: Reader, services
 def document(id: UUID, caller: Reader, services: CurrentServices) -> Response:
     with open_catalog(services, caller) as catalog:
         row = catalog.readable_document(id, caller.groups)
+    record_documents([id])
     return json_response(
         ShownDocument.from_row({**row, "reason": row["reason"] and hide_places(row["reason"], [row["uri"]])})
     )
@@ -64,6 +67,7 @@ def content(id: UUID, caller: Reader, services: CurrentServices) -> Response:
     with open_catalog(services, caller) as catalog:
         document = catalog.readable_document(id, caller.groups)
         text = catalog.content(document["collection_id"], id, caller.groups)
+    record_documents([id])
     return Response(text, media_type="text/plain", headers=PLAIN_TEXT_HEADERS)
 
 
@@ -75,6 +79,7 @@ def chunks(id: UUID, page: Annotated[PageParameters, Query()], caller: Reader, s
     with open_catalog(services, caller) as catalog:
         document = catalog.readable_document(id, caller.groups)
         rows = catalog.chunk_page(document["collection_id"], id, caller.groups, after, page.fetch_limit)
+    record_documents([id])
     data, paging = listing.split_page(rows, page.limit)
     return json_response(Chunks(data=[Chunk.from_row(row) for row in data], **paging))
 

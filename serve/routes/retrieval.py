@@ -12,6 +12,7 @@ from rag_core.errors import RagError, RetrievalError, StageTimeoutError
 from rag_core.retrieval.query.understood import ConversationRetriever
 from rag_core.stage import attempt, recording, skip_stages, stage
 from rag_core.storage.corpus import CorpusReader
+from rag_core.telemetry.operation import record_documents
 from rag_core.types import Hit, Query, StageReport
 from rag_core.wire.retrieval import Profile, Retrieval
 from rag_core.wire.shape import json_bytes
@@ -53,7 +54,9 @@ async def retrieve(body: Retrieve, caller: Reader, profiles: CurrentProfiles, re
     paging = HitPaging(listing, body.cursor, body.top_k)
     query = build_query(body, body.query, caller, body.conversation_id)
     outcome = await run_search(variant, query, paging.fetch_limit(variant.depth), services)
-    return await _build_response(body, outcome, paging.select(outcome.hits), variant, services, request)
+    page = paging.select(outcome.hits)
+    record_documents(hit.chunk.document_id for hit in page.hits)
+    return await _build_response(body, outcome, page, variant, services, request)
 
 
 def _ranking_fingerprint(body: Retrieve, variant: SearchVariant) -> str:

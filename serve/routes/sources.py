@@ -13,6 +13,7 @@ from fastapi.responses import HTMLResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from rag_core.errors import UsageError
+from rag_core.telemetry.operation import record_documents
 from rag_core.wire.documents import Quoted
 from serve.bodies.openapi import success_response
 from serve.http.connections import open_catalog
@@ -68,7 +69,9 @@ def source(
 ) -> Response:
     """Returns the span with the text around it: an HTML page if the client accepts HTML but not JSON, else JSON."""
     with open_catalog(services, caller) as catalog:
-        body = quote_span(catalog.readable_span(chunk_id, caller.groups), span)
+        row = catalog.readable_span(chunk_id, caller.groups)
+    record_documents([row["document_id"]])
+    body = quote_span(row, span)
     if prefers_html(accept):
         return HTMLResponse(render_page(body), headers=HEADERS)
     return json_response(body, headers=HEADERS)

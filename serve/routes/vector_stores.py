@@ -7,6 +7,7 @@ from urllib.parse import unquote
 
 from fastapi import APIRouter, Depends, Response
 
+from rag_core.telemetry.operation import record_documents
 from rag_core.types import Hit
 from rag_core.wire.openai import FoundFile, SearchPage, TextPart
 from serve.bodies.chat import RankingOptions, Search
@@ -37,6 +38,7 @@ async def search(collection: Text, body: Search, caller: Reader, profiles: Curre
     if outcome.timeout is not None:
         raise outcome.timeout  # this format cannot mark a page as partial
     hits = hits_from_threshold(outcome.hits, body.ranking_options)
+    record_documents(hit.chunk.document_id for hit in hits)
     return json_response(describe_page(body.query, hits), headers=server_timing(outcome.stages))
 
 

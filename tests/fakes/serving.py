@@ -21,6 +21,7 @@ from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.rate_limits import RateLimiter
 from rag_core.types import Hit, Query, Style
+from serve.audit import AuditLog
 from serve.authentication.caller import Authenticator, OpenAuthenticator
 from serve.gateway import build_fastapi
 from serve.profiles import ServedProfiles
@@ -50,6 +51,7 @@ def scripted_graph(
     judge: ScriptedJudge | None = None,
     postgres: Postgres = NOWHERE,
     authenticator: Authenticator | None = None,
+    audit: AuditLog | None = None,
 ) -> Services:
     """A graph of scripted parts. `guard` is the mode and the stream setting of the guard."""
     settings = load_settings(environment={}, overrides=[f"telemetry.replies={str(postgres is not NOWHERE).lower()}"])
@@ -85,6 +87,7 @@ def scripted_graph(
         limits={},
         dependencies={"store": Dependency(_check_store, required=True)},
         replies=ReplyLog(postgres),
+        audit=audit or AuditLog(postgres, settings.audit.reads),
         authenticator=authenticator or OpenAuthenticator(settings.tenant),
         rate_limiter=RateLimiter(postgres),
     )

@@ -47,7 +47,9 @@ TABLES_OF_TENANTS = """
 select c.relname, c.relrowsecurity and c.relforcerowsecurity,
   array(select p.polname::text from pg_policy p where p.polrelid = c.oid order by 1)
 from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant'
-where c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p') order by 1"""
+where c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition order by 1"""
+APPEND_ONLY = {"audit", "audit_heads", "audit_users"}
+"""Tables that a role of the store cannot update."""
 
 
 def tables(store: Postgres) -> list[str]:
@@ -134,6 +136,8 @@ def test_a_tenant_can_neither_change_nor_take_the_rows_of_another(store: Postgre
     with store.connect() as connection, transaction(connection, STRANGER):
         for table in tables(store):
             assert counted(connection, table) == 0
+            if table in APPEND_ONLY:
+                continue
             assert connection.execute(f"update rag.{table} set tenant = tenant".encode()).rowcount == 0  # noqa: S608
             assert connection.execute(f"delete from rag.{table}".encode()).rowcount == 0  # noqa: S608
 
@@ -142,7 +146,8 @@ def test_a_tenant_cannot_write_rows_in_the_name_of_another(store: Postgres) -> N
     fill(store)
     with store.connect() as connection:
         for table in [table for table in tables(store) if table != "sources"]:
-            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"), as_tenant(connection):
+            refusal = "permission denied" if table in APPEND_ONLY else "row-level security"
+            with pytest.raises(psycopg.errors.InsufficientPrivilege, match=refusal), as_tenant(connection):
                 connection.execute(f"update rag.{table} set tenant = '{STRANGER}'".encode())  # noqa: S608
         with pytest.raises(psycopg.errors.InsufficientPrivilege, match="row-level security"), as_tenant(connection):
             connection.execute("insert into collections (tenant, name) values (%s, 'mine')", [STRANGER])

@@ -43,7 +43,7 @@ def of(told: Told, name: str, *labels: str) -> list[tuple[str, ...]]:
     return [tuple(each[label] for label in labels) for metric, _, each in told if metric == name]
 
 
-def test_the_six_metrics_have_the_names_and_buckets_that_were_agreed() -> None:
+def test_the_seven_metrics_have_the_names_and_buckets_that_were_agreed() -> None:
     assert {(each.name, each.kind) for each in METRICS} == {
         ("orchestration_operations_total", "counter"),
         ("orchestration_end_to_end_duration_seconds", "histogram"),
@@ -51,6 +51,7 @@ def test_the_six_metrics_have_the_names_and_buckets_that_were_agreed() -> None:
         ("orchestration_errors_total", "counter"),
         ("orchestration_job_queue_depth", "gauge"),
         ("orchestration_circuit_breaker_state", "gauge"),
+        ("orchestration_audit_rows_dropped_total", "counter"),
     }
     assert list(DURATION_BUCKETS) == sorted({0.1, 0.5, 1, 2, 5, 10, 0.005, 0.01, 0.025, 0.05, 0.075, 0.2, 0.3})
     for each in METRICS:
