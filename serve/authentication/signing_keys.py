@@ -22,7 +22,7 @@ FRESH_SECONDS = 600.0
 USABLE_SECONDS = 86_400.0
 """The age up to which the keys are used while the provider cannot be reached."""
 PAUSE = 60.0
-"""The shortest time between two reads. Anybody can send tokens with unknown keys, each of which would cause one."""
+"""The shortest time between two reads because of unknown keys. Anybody can send tokens that name such keys."""
 PAUSE_WITHOUT_KEYS = 5.0
 """The shortest time between two reads if no key is usable, so that no token can be checked."""
 TIMEOUT = 3.0
@@ -106,6 +106,8 @@ class SigningKeys:
             reason = first_line(error) or describe_error(error)
             _log.warning("cannot read the keys of the OpenID provider %s: %s", self.settings.issuer, reason)
         else:
+            if self._age > FRESH_SECONDS:  # a regular read delays none for an unknown key
+                self._tried_at = -math.inf
             self._keys, self._read_at = keys, self.clock()
 
     async def _find_url(self, http: httpx2.AsyncClient) -> str:

@@ -36,7 +36,7 @@ from rag_core.errors import (
 from rag_core.wire.events import snake_case
 from rag_core.wire.problems import BrokenRule, OpenAIError, Problem
 from rag_core.wire.shape import json_bytes
-from serve.http.protected_resource import metadata_url
+from serve.http.protected_resource import build_challenge
 from serve.public_errors import STORE_UNREACHABLE, hide_foreign_text, public_message
 from serve.readiness import explain_timeout
 
@@ -150,8 +150,8 @@ async def _handle_error(request: Request, error: Exception) -> Response:
     if isinstance(error, StageTimeoutError):
         error = await explain_timeout(request.app.state.profiles.own.services.dependencies["store"], error)
     response = error_response(error, request.url.path, request.state.correlation_id)
-    if isinstance(error, AuthenticationError) and (url := metadata_url(request)):
-        response.headers["WWW-Authenticate"] += f', resource_metadata="{url}"'
+    if isinstance(error, AuthenticationError):
+        response.headers["WWW-Authenticate"] = build_challenge(request)
     if response.status_code == 405:  # Starlette lists only the methods of the first route with that path
         scopes = {method: {**request.scope, "method": method} for method in METHODS}
         allowed = [
@@ -168,10 +168,7 @@ def error_response(error: Exception, instance: str, correlation_id: str) -> Resp
 
 
 def _error_headers(error: Exception) -> Mapping[str, str]:
-    """The challenges are those of RFC 6750."""
     match error:
-        case AuthenticationError():
-            return {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         case ScopeError():
             return {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{error.scope}"'}
         case RateLimitedError():

@@ -1,4 +1,4 @@
-"""The URLs by which OAuth clients know the gateway (RFC 9728)."""
+"""The URLs by which OAuth clients know the gateway (RFC 9728), and its challenges to them (RFC 6750)."""
 
 from fastapi import Request
 
@@ -12,7 +12,9 @@ def resource_url(request: Request, provider: JwtSettings) -> str:
     return provider.resource or f"{request.url.scheme}://{request.url.netloc}"
 
 
-def metadata_url(request: Request) -> str:
-    """The URL where clients learn which provider issues the gateway's tokens. Empty if it accepts none."""
-    provider = request.app.state.profiles.own_settings.auth.provider
-    return resource_url(request, provider) + METADATA_PATH if provider else ""
+def build_challenge(request: Request) -> str:
+    """The header `WWW-Authenticate` of status 401. It names an error only if the request has credentials."""
+    parameters = ['error="invalid_token"'] if "authorization" in request.headers else []
+    if provider := request.app.state.profiles.own_settings.auth.provider:
+        parameters.append(f'resource_metadata="{resource_url(request, provider)}{METADATA_PATH}"')
+    return f"Bearer {', '.join(parameters)}".rstrip()

@@ -31,13 +31,14 @@ def create_key(postgres: Postgres, tenant: str, role: str) -> KeyParts:
 def test_a_request_without_a_key_is_refused_with_a_challenge(gateway: TestClient) -> None:
     response = gateway.get("/v1/collections")
     assert response.status_code == 401
-    assert response.headers["WWW-Authenticate"].startswith("Bearer")
+    assert response.headers["WWW-Authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize("token", ["garbage", "rk_", "rk_12345678_", "rk_12345678_secret", "rk_1234567/_x", "rk_ééé_x"])
 def test_no_other_text_is_a_key(gateway: TestClient, token: str) -> None:
     response = gateway.get("/v1/collections", headers={"Authorization": f"Bearer {token}".encode()})
     assert response.status_code == 401
+    assert response.headers["WWW-Authenticate"] == 'Bearer error="invalid_token"'
 
 
 def test_a_key_works_until_it_is_revoked(gateway: TestClient, postgres: Postgres) -> None:

@@ -16,8 +16,13 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from fakes.serving import scripted_graph, serve_graph
+from gateways import build_services
+from trees import hashing_settings, ingest, write
 
 from rag_core.config import JwtSettings
+from rag_core.scopes import ROLES
+from rag_core.storage.keys import Keys
+from rag_core.storage.postgres import Postgres
 from serve.authentication.jwt import JwtAuthenticator
 from serve.authentication.signing_keys import PAUSE, SigningKeys
 
@@ -108,6 +113,31 @@ def test_a_token_of_client_credentials_opens_the_routes_of_its_scopes(
     assert gateway.ask(token).status_code == 200
     refused = gateway.ask(provider.issue(scope="chat:write"))
     assert (refused.status_code, refused.json()["error_type"]) == (403, "scope")
+
+
+@pytest.mark.postgres
+def test_keys_and_tokens_each_find_the_documents_of_their_tenant(
+    provider: Provider, store: Postgres, tmp_path: Path
+) -> None:
+    for tenant in ("acme-corp", "other-corp"):
+        folder = write(tmp_path / tenant, {"dive.md": f"A dive of {tenant} lasts 45 minutes."})
+        ingest(store, folder, settings=hashing_settings(f"tenant={tenant}"))
+    with store.connect() as connection:
+        key = Keys(connection, "other-corp").create(ROLES["reader"])
+    jwt_settings = json.dumps({"issuer": provider.url, "audience": AUDIENCE})
+    settings = hashing_settings(f"store.url={store.dsn}", f"auth={{mode: both, jwt: {jwt_settings}}}")
+
+    def find_texts(token: str) -> list[str]:
+        authorization = {"Authorization": f"Bearer {token}"}
+        query = {"query": "How long may a dive last?"}
+        response = provider.http.post(f"{url}/v1/retrieve", headers=authorization, json=query)
+        return [hit["text"] for hit in response.raise_for_status().json()["results"]]
+
+    with serve_graph(build_services(settings)) as url:
+        assert find_texts(provider.issue()) == ["A dive of acme-corp lasts 45 minutes."]
+        assert find_texts(key.text) == ["A dive of other-corp lasts 45 minutes."]
+        metadata = provider.http.get(f"{url}/.well-known/oauth-protected-resource").json()
+    assert metadata["authorization_servers"] == [provider.url]
 
 
 @dataclass

@@ -10,7 +10,7 @@ import pytest
 from fakes.openid import ISSUER, ScriptedProvider, jwt_settings, make_key
 
 from rag_core.errors import UnavailableError
-from serve.authentication.signing_keys import FRESH_SECONDS, USABLE_SECONDS, SigningKeys
+from serve.authentication.signing_keys import FRESH_SECONDS, PAUSE, USABLE_SECONDS, SigningKeys
 
 ONE, TWO = make_key(id="one"), make_key(id="two")
 
@@ -79,7 +79,7 @@ def test_an_unknown_key_is_looked_for_at_most_once_a_minute() -> None:
         for second in range(180):
             provider.seconds = second
             assert await keys.find(f"unknown {second}") is None
-        assert len(provider.requests) == 3  # at 0, 60 and 120
+        assert len(provider.requests) == 4  # the first read, and those at 0, 60 and 120
 
     run(provider, work, jwks_url="https://keys.example.org/all")
 
@@ -89,10 +89,25 @@ def test_a_new_key_works_at_once_and_one_that_was_removed_until_the_next_read() 
 
     async def work(keys: SigningKeys) -> None:
         assert await keys.find("one")
-        provider.jwks, provider.seconds = [TWO.jwk], 60.0
+        provider.jwks = [TWO.jwk]
         assert await keys.find("one")
         assert await keys.find("two")
         assert await keys.find("one") is None
+
+    run(provider, work)
+
+
+def test_a_second_new_key_within_a_minute_is_refused_until_the_minute_has_passed() -> None:
+    """A limit that the documentation names: the gateway cannot tell a new key from an invented one."""
+    provider = ScriptedProvider([ONE.jwk])
+
+    async def work(keys: SigningKeys) -> None:
+        assert await keys.find("one")
+        assert await keys.find("invented") is None
+        provider.jwks, provider.seconds = [TWO.jwk], PAUSE - 1
+        assert await keys.find("two") is None
+        provider.seconds = PAUSE
+        assert await keys.find("two")
 
     run(provider, work)
 
