@@ -41,8 +41,8 @@ from rag_core.wiring.embedding import Encoder, check_device, embedding_space, en
 from rag_core.wiring.parsing import check_parsers, choose_parsers, open_parser
 from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 
-ACCESS_SETTINGS = {"allowed_locations", "private_networks"}
-"""Settings of section ingestion that limit what requests can name."""
+ACCESS_SETTINGS = {"allowed_locations", "private_networks", "bulk_documents"}
+"""Settings of section ingestion that limit what requests can do."""
 UNRECORDED_SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(("api", "store", "tenant", "telemetry", "retention"), True),
     "ingestion": ACCESS_SETTINGS,

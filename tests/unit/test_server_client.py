@@ -71,3 +71,17 @@ def test_a_rejected_request_is_an_error(errors: dict[str, Any]) -> None:
 def test_a_malformed_response_is_an_error(status: int, body: Any, message: str) -> None:
     with pytest.raises(ResponseError, match=message):
         receipt(status, body)
+
+
+def test_refused_credentials_are_an_error_that_names_the_variable_and_the_scope() -> None:
+    for status, challenge, hint in (
+        (401, 'Bearer error="invalid_token"', "; set RAG_API_KEY to a key that `rag keys create` printed"),
+        (403, 'Bearer error="insufficient_scope", scope="ingest:bulk"', "; set RAG_API_KEY to another key"),
+        (403, "", ""),
+    ):
+        request = httpx2.Request("POST", "http://gateway/v1/ingest")
+        headers = {"WWW-Authenticate": challenge} if challenge else {}
+        response = httpx2.Response(status, json={**PROBLEM, "detail": "refused"}, headers=headers, request=request)
+        with pytest.raises(UsageError) as refused:
+            Receipt.from_response(response)
+        assert (str(refused.value), refused.value.exit_code) == (f"refused{hint}", 2)
