@@ -3,10 +3,12 @@
 import os
 import platform
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Literal
 
 from rag_core.config import Settings
@@ -60,7 +62,16 @@ def check_machine() -> Iterator[Finding]:
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free / 1e9
+    yield _check_home(folder)
     yield Finding("disk", "ok" if free > MIN_FREE_GB else "note", f"{free:.1f} GB free at {folder}")
+
+
+def _check_home(folder: Path) -> Finding:
+    """Everybody who can write to RAG_HOME can replace the files of the embedded server. The sticky bit prevents it."""
+    mode = stat.S_IMODE(folder.stat().st_mode)
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        return Finding("RAG_HOME", "note", f"other users can change {folder} (mode {mode:04o}): run chmod o-w {folder}")
+    return Finding("RAG_HOME", "ok", str(folder))
 
 
 def _check_package(name: str, extra: str = "") -> Finding:
@@ -78,6 +89,14 @@ def check_settings(settings: Settings) -> Finding:
     build_chunker(settings)
     check_parsers(settings.parsing)
     return Finding("settings", "ok", f"profile {settings.profile}; chunks fit the model's window")
+
+
+def check_auth(settings: Settings) -> Finding:
+    if settings.auth.mode == "none":
+        return Finding(
+            "auth", "ok", "mode none: callers are not authenticated, so `rag serve` listens on loopback only"
+        )
+    return Finding("auth", "ok", f"mode {settings.auth.mode}: `rag serve` can listen on any address")
 
 
 def check_store(settings: Settings) -> Finding:

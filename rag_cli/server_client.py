@@ -16,7 +16,15 @@ from uuid import uuid4
 import httpx2
 import stamina
 
-from rag_core.errors import NotFoundError, RagError, ResponseError, TooLargeError, UnavailableError, UsageError
+from rag_core.errors import (
+    AuthenticationError,
+    NotFoundError,
+    RagError,
+    ResponseError,
+    TooLargeError,
+    UnavailableError,
+    UsageError,
+)
 from rag_core.events import Event, RunFailed, RunFinished
 from rag_core.wire.events import decode_event
 from rag_core.wire.feedback import FeedbackId
@@ -281,6 +289,15 @@ def _check_response(response: httpx2.Response) -> None:
         detail = str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
         detail = f"the server responded with status {response.status_code}"
-    kinds: Mapping[int, type[RagError]] = {404: NotFoundError, 413: TooLargeError}
-    kinds = {**dict.fromkeys((400, 401, 403, 421, 422), UsageError), **kinds}
-    raise kinds.get(response.status_code, UnavailableError)(detail)
+    kinds: Mapping[int, type[RagError]] = {401: AuthenticationError, 404: NotFoundError, 413: TooLargeError}
+    kinds = {**dict.fromkeys((400, 403, 421, 422), UsageError), **kinds}
+    raise kinds.get(response.status_code, UnavailableError)(f"{detail}{_credentials_hint(response)}")
+
+
+def _credentials_hint(response: httpx2.Response) -> str:
+    """How to send other credentials, if those of the request are the reason for its failure (RFC 6750)."""
+    if response.status_code == httpx2.codes.UNAUTHORIZED:
+        return f"; set {API_KEY_VARIABLE} to a key that `rag keys create` printed"
+    if "insufficient_scope" in response.headers.get("WWW-Authenticate", ""):
+        return f"; set {API_KEY_VARIABLE} to another key"
+    return ""

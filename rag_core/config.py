@@ -92,6 +92,11 @@ PartialScore = Annotated[
 HostPattern = Annotated[
     str, AfterValidator(str.lower), Field(pattern=r"^(?:\*|(?:\*\.)?[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*)$")
 ]
+Origin = Annotated[
+    str,
+    AfterValidator(str.lower),
+    Field(pattern=r"^https?://(?:[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:.]+\])(?::[1-9][0-9]{0,4})?$"),
+]
 
 
 class Section(BaseModel):
@@ -139,6 +144,10 @@ class ApiSettings(Section):
         (),
         description="Further host names under which clients reach the gateway, such as `rag.example.org` or "
         "`*.example.org`; `*` allows all. Loopback names and IP addresses always work.",
+    )
+    cors_origins: tuple[Origin, ...] = Field(
+        (),
+        description="Origins of other web pages whose scripts can call the gateway, such as `https://app.example.org`.",
     )
 
 
@@ -287,11 +296,11 @@ class RateLimitSettings(Section):
 
     def tenant_rate(self, tenant: str, kind: RateKind) -> int:
         overrides = self.tenants.get(tenant, RateOverrides())
-        return overrides.tenant.get(kind, getattr(self.tenant, kind))
+        return int(overrides.tenant.get(kind, getattr(self.tenant, kind)))
 
     def user_rate(self, tenant: str, kind: RateKind) -> int:
         overrides = self.tenants.get(tenant, RateOverrides())
-        return overrides.user.get(kind, getattr(self.user, kind))
+        return int(overrides.user.get(kind, getattr(self.user, kind)))
 
 
 AuditedReads: TypeAlias = Literal["never", "authenticated", "always"]
@@ -820,6 +829,12 @@ class IngestionSettings(Section):
         (),
         description="Folders and URI prefixes whose files requests to `/v1/ingest` can name; empty refuses all. "
         "`rag ingest` without `--server` is not limited.",
+    )
+    bulk_documents: int = Field(
+        100,
+        ge=0,
+        description="Maximum number of documents of a request to `/v1/ingest` without the scope `ingest:bulk`; a "
+        "source of the server always needs it.",
     )
     private_networks: bool = Field(
         False, description="Read http locations of requests from private and loopback addresses too."
@@ -1367,7 +1382,7 @@ _NOT_IN_VERSION: Mapping[str, Any] = {
         ),
         True,
     ),
-    "ingestion": {"allowed_locations", "allowed_locations_by_tenant", "private_networks"},
+    "ingestion": {"allowed_locations", "allowed_locations_by_tenant", "private_networks", "bulk_documents"},
     "metadata": {"access", "access_default"},
 }
 

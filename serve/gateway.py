@@ -12,6 +12,7 @@ from serve.http.admission import build_gates
 from serve.http.aliases import Aliases
 from serve.http.body_limit import BodyLimit
 from serve.http.changes import check_changes
+from serve.http.cors import add_cors
 from serve.http.problems import add_problem_handlers
 from serve.http.request_checks import RequestChecks
 from serve.http.request_telemetry import RequestTelemetry
@@ -84,6 +85,7 @@ def build_fastapi(profiles: ServedProfiles) -> FastAPI:
     app.add_middleware(BodyLimit, limits=BODY_LIMITS)
     app.add_middleware(TransferDeadline, seconds=services.settings.serving.transfer_timeout_s)
     app.add_middleware(RequestTelemetry)
+    add_cors(app, services.settings.api.cors_origins)
     app.add_middleware(ResponseHeaders)
     app.add_middleware(Aliases)
     for module in ROUTE_MODULES:

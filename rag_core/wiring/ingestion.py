@@ -44,8 +44,8 @@ from rag_core.wiring.embedding import Encoder, check_device, embedding_space, en
 from rag_core.wiring.parsing import check_parsers, choose_parsers, open_parser
 from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 
-ACCESS_SETTINGS = {"allowed_locations", "allowed_locations_by_tenant", "private_networks"}
-"""Settings of section ingestion that limit what requests can name."""
+ACCESS_SETTINGS = {"allowed_locations", "allowed_locations_by_tenant", "private_networks", "bulk_documents"}
+"""Settings of section ingestion that limit what requests can do."""
 UNRECORDED_SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(("api", "auth", "store", "tenant", "telemetry", "retention", "encryption", "rate_limits"), True),
     "ingestion": ACCESS_SETTINGS,

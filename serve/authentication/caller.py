@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Protocol
 
+from rag_core.errors import ScopeError
 from rag_core.scopes import SCOPES, Scope
 
 
@@ -18,6 +19,11 @@ class Caller:
     groups: tuple[str, ...] = ()
     scopes: frozenset[Scope] = SCOPES
     key_id: str = ""
+
+    def require(self, *scopes: Scope) -> None:
+        """Raises ScopeError with the first of the scopes that the caller lacks."""
+        if missing := [scope for scope in scopes if scope not in self.scopes]:
+            raise ScopeError(missing[0])
 
 
 class Authenticator(Protocol):

@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic.config import JsonDict
 
 from serve.bodies.fields import ConversationId, Filters, Question, Text, limit_members
-from serve.bodies.requests import CONVERSATION_ALIASES
+from serve.bodies.requests import CONVERSATION_ALIASES, GUARD_DESCRIPTION
 from serve.variants import AnswerOptions, GuardMode
 
 IGNORED_MEMBERS = frozenset(
@@ -100,7 +100,7 @@ class RagOptions(Strict):
     explain: StrictBool = False
     citations: CitationForm = "annotations"
     top_k: StrictInt | None = Field(None, ge=1, le=100, description="the most passages that the answer is written from")
-    guard: GuardMode | None = Field(None, description="the treatment of claims that the sources do not support")
+    guard: GuardMode | None = Field(None, description=GUARD_DESCRIPTION)
 
     @property
     def options(self) -> AnswerOptions:

@@ -10,6 +10,10 @@ from rag_core.types import DEFAULT_COLLECTION
 from serve.bodies.fields import ConversationId, Filters, Question, Strategies, Text, Weights, limit_members
 from serve.variants import AnswerOptions, FusionMethod, GuardMode, SearchOptions
 
+GUARD_DESCRIPTION = (
+    "the treatment of claims that the sources do not support; a weaker one than the profile's needs the scope "
+    "`policy:override`"
+)
 CONVERSATION_ALIASES = AliasChoices("conversation_id", "session_id")
 
 
@@ -93,7 +97,7 @@ class Answer(SearchScope):
     question: Question
     conversation_id: ConversationId = Field("", validation_alias=CONVERSATION_ALIASES)
     top_k: int | None = Field(None, ge=1, le=100, description="the most passages that the answer is written from")
-    guard: GuardMode | None = Field(None, description="the treatment of claims that the sources do not support")
+    guard: GuardMode | None = Field(None, description=GUARD_DESCRIPTION)
     stream: bool = False
 
     @property

@@ -5,7 +5,8 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer, SecurityScopes
 
-from rag_core.errors import ScopeError
+from rag_core.errors import AuthenticationError, UnavailableError
+from rag_core.scopes import parse_scopes
 from rag_core.telemetry.operation import record_caller
 from serve.authentication.caller import Caller
 
@@ -25,6 +26,17 @@ async def identify_caller(
     authenticator = request.app.state.profiles.own.services.authenticator
     caller: Caller = await authenticator.authenticate(credentials.credentials if credentials else "")
     record_caller(caller.tenant, caller.user, caller.key_id)
-    if missing := [scope for scope in required.scopes if scope not in caller.scopes]:
-        raise ScopeError(missing[0])
+    caller.require(*parse_scopes(required.scopes))
     return caller
+
+
+async def has_credentials(
+    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(BEARER)]
+) -> bool:
+    """True if the caller can be identified, whatever its scopes. Does not raise: probes have no credentials."""
+    authenticator = request.app.state.profiles.own.services.authenticator
+    try:
+        await authenticator.authenticate(credentials.credentials if credentials else "")
+    except (AuthenticationError, UnavailableError):
+        return False
+    return True

@@ -31,12 +31,13 @@ class RequestChecks:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             headers = Headers(scope=scope)
-            check_host(headers.getlist("host"), scope["app"].state.profiles.own_settings.api.hosts)
+            api = scope["app"].state.profiles.own_settings.api
+            check_host(headers.getlist("host"), api.hosts)
             if "\0" in scope["path"] or b"%00" in scope["query_string"]:
                 raise HTTPException(422, "the path and the query string must not contain NUL")
             check_version(headers.get("accept", ""))
             if scope["method"] not in SAFE_METHODS:
-                check_origin(headers)
+                check_origin(headers, api.cors_origins)
         await self.app(scope, receive, send)
 
 
@@ -73,15 +74,19 @@ def check_version(accept: str) -> None:
         raise HTTPException(406, f"Accept must allow {VENDOR_JSON} or application/json, got {accept}")
 
 
-def check_origin(headers: Headers) -> None:
-    """Raises HTTPException for a browser's request from another origin.
+def check_origin(headers: Headers, allowed: Sequence[str]) -> None:
+    """Raises HTTPException for a browser's request from another origin that is not allowed.
 
     Otherwise any web page could send forms and uploads, even to a gateway that listens on the user's loopback only.
     """
     site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if origin in allowed:
+        return
     if site:
         is_trusted = site in TRUSTED_FETCH_SITES
     else:  # older browsers send only `Origin`, which can be `null`; clients that are not browsers send neither header
         is_trusted = not origin or origin.partition("://")[2].lower() == headers.get("host", "").lower()
     if not is_trusted:
-        raise HTTPException(403, f"cross-origin requests are not allowed, got one from {origin or site}")
+        raise HTTPException(
+            403, f"cross-origin requests must come from api.cors_origins, got one from {origin or site}"
+        )

@@ -22,6 +22,7 @@ from rag_core.types import Query, StageReport
 from rag_core.wire import events as wire_events
 from rag_core.wire.answer import Answered, create_answer_id
 from rag_core.wire.shape import json_text
+from serve.authentication.policy import check_guard
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Answer
@@ -55,6 +56,7 @@ async def answer(
     id = create_answer_id(*([caller.tenant, caller.user, *groups, key, body.model_dump_json()] if key else []))
     query = build_query(body, body.question, caller, body.conversation_id, id)
     variants, exposure = await profiles.assign(body.profile, query)
+    check_guard(caller, body.guard, variants.services.settings.guard.mode)
     variant = variants.answer_variant(body.options)
     request.state.components = variant.components
     answerer = MeteredAnswerer(variant.recorded_answerer(id, exposure), profiles.own.services, caller)

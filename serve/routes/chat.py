@@ -19,6 +19,7 @@ from rag_core.types import Message, Query
 from rag_core.wire.openai import Completion, Model, Models
 from rag_core.wire.shape import json_text
 from serve.authentication.caller import Caller
+from serve.authentication.policy import check_guard
 from serve.bodies.chat import Chat
 from serve.bodies.chat_events import Envelope, can_retract, closing_chunks, describe_completion, event_chunks
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS, success_response
@@ -55,6 +56,7 @@ async def complete(body: Chat, caller: Chatter, profiles: CurrentProfiles, reque
     collection, profile = _parse_model(body, profiles)
     query = _build_chat_query(body, caller, collection)
     variants, exposure = await profiles.assign(profile, query)
+    check_guard(caller, body.rag.guard, variants.services.settings.guard.mode)
     variant = variants.answer_variant(body.rag.options)
     request.state.components = variant.components
     envelope = _build_envelope(body, variant)

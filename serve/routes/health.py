@@ -1,9 +1,11 @@
 """`/healthz`: the state of the gateway's process. `/readyz`: the state of its dependencies."""
 
 import asyncio
+from typing import Annotated
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Depends, Response
 
+from serve.http.caller import has_credentials
 from serve.http.dependencies import CurrentServices
 from serve.http.responses import json_response
 
@@ -16,9 +18,9 @@ async def alive() -> dict[str, str]:
 
 
 @router.get("/readyz")
-async def ready(services: CurrentServices) -> Response:
-    """Returns the status of each dependency; responds with 503 if a required one is unavailable."""
+async def ready(services: CurrentServices, is_known: Annotated[bool, Depends(has_credentials)]) -> Response:
+    """Responds with 503 if a required dependency is unavailable. Callers with credentials see the status of each."""
     statuses = await asyncio.gather(*(dependency.status() for dependency in services.dependencies.values()))
     ok = all(status.ok or not status.required for status in statuses)
     checks = {name: status.to_json() for name, status in zip(services.dependencies, statuses, strict=True)}
-    return json_response({"ok": ok, "checks": checks}, 200 if ok else 503)
+    return json_response({"ok": ok, **({"checks": checks} if is_known else {})}, 200 if ok else 503)

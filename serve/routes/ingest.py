@@ -99,6 +99,8 @@ async def ingest(
     A document without an `id` is identified by its `uri`, a file by its name. If that is missing too, the `id` is a
     hash of the bytes, so the same text sent twice is one document. A request that is repeated within 24 hours with the
     same `Idempotency-Key` returns the first job. The same key with another request is an error (422).
+
+    A source, or more documents than `ingestion.bulk_documents`, needs the scope `ingest:bulk` too.
     """
     submission = await _submit(request, caller, profiles, key)
     outcome = await wait_for_job(profiles.own.services, caller, submission, wait) if wait else JobOutcome()
@@ -175,14 +177,16 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
     """Queues a job for the source and the valid documents of a request.
 
     A request without a source and without a valid document raises RejectedDocumentsError. If all its documents are too
-    large, it raises TooLargeError instead. Raises LocationError if requests cannot name a location, and
-    RateLimitedError if the caller sends too many documents.
+    large, it raises TooLargeError instead. Raises LocationError if requests cannot name a location, ScopeError if the
+    caller cannot ingest so much, and RateLimitedError if it sends too many documents.
     """
     if not parsed.accepted and parsed.source is None:
         if all(rejected.too_large for rejected in parsed.rejected):
             raise TooLargeError(parsed.rejected[0].too_large)
         raise RejectedDocumentsError([error for rejected in parsed.rejected for error in rejected.errors])
     services, settings = context.profiles.own.services, _profile_settings(context.profiles, parsed.profile)
+    if parsed.source or len(parsed.accepted) > services.settings.ingestion.bulk_documents:
+        context.caller.require("ingest:bulk")
     new_job = IngestRequest(
         collection=parsed.collection,
         profile=settings.profile,

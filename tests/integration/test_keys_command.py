@@ -1,9 +1,11 @@
 """`rag keys`: what is printed, stored and refused."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from commands import Rag, rag_in_process
+from documents import ROOT, Reader
 
 from rag_core.storage.keys import KeyParts
 from rag_core.storage.postgres import Postgres
@@ -92,6 +94,12 @@ def test_what_a_key_cannot_be_is_refused(rag: Rag, options: Sequence[str], messa
     refused = rag("keys", "create", *options)
     assert (refused.code, message in refused.err) == (2, True), refused.err
     assert rag("keys", "list", "--json").json == []
+
+
+def test_the_page_on_authentication_creates_and_lists_a_key(rag: Rag, tmp_path: Path, store: Postgres) -> None:
+    Reader(tmp_path, {"RAG_STORE__URL": store.dsn}, {}, rag).follow(
+        (ROOT / "docs" / "how-to" / "authentication.md").read_text()
+    )
 
 
 def test_a_revocation_names_either_a_key_or_a_user(rag: Rag) -> None:

@@ -107,7 +107,7 @@ def test_the_dbas_page_makes_a_server_that_the_commands_use(
         "PGHOST": socket,
         "RAG_EMBEDDING__TYPE": "hashing",
     }
-    shown = "host=db.internal dbname=rag user=rag password=change-me"
+    shown = "host=db.internal dbname=rag user=rag password=change-me sslmode=verify-full"
     reader = Reader(tmp_path, environment, {shown: f"host={socket} dbname=rag user=rag"}, rag_in_process(capfd))
     reader.follow((ROOT / "docs" / "how-to" / "own-postgres.md").read_text())
 

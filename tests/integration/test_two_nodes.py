@@ -107,7 +107,7 @@ def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
         f" --dashboard-agent-listen-port={agents[1]} {ONE_CPU}",
         "head.internal:6379": f"127.0.0.1:{head}",
         "head.internal:8265": f"127.0.0.1:{dashboard}",
-        "host=db.internal dbname=rag user=rag": store_over_tcp.dsn,
+        "host=db.internal dbname=rag user=rag sslmode=verify-full": store_over_tcp.dsn,
     }
     for name in [name for name in os.environ if name.startswith("RAY_")]:  # those of this process's own Ray
         monkeypatch.delenv(name)

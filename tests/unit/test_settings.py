@@ -415,6 +415,9 @@ def test_an_allowed_location_is_an_absolute_folder_or_a_uri_of_a_known_scheme(lo
 
 def test_settings_of_access_are_no_part_of_the_pipelines_version() -> None:
     version = settings_of().pipeline_version
-    for override in ("api.read_only=true", "ingestion.allowed_locations=[/srv]", "ingestion.private_networks=true"):
+    for override in (
+        *("api.read_only=true", "auth.mode=keys", "api.cors_origins=['https://app.example.org']"),
+        *("ingestion.allowed_locations=[/srv]", "ingestion.private_networks=true", "ingestion.bulk_documents=7"),
+    ):
         assert settings_of(override).pipeline_version == version
     assert settings_of("ingestion.group=7").pipeline_version != version

@@ -1,0 +1,104 @@
+"""The scopes that depend on what a request says, and what is shown to callers without credentials."""
+
+from typing import Any
+
+import httpx2
+import pytest
+from fakes.serving import scripted_graph
+from gateways import run_with_gateway
+
+from rag_core.errors import AuthenticationError, ScopeError
+from rag_core.scopes import ROLES, Scope
+from serve.authentication.caller import Caller
+from serve.authentication.policy import check_guard
+from serve.variants import GuardMode
+
+READER = Caller(tenant="tenant-under-test", user="ann", scopes=ROLES["reader"])
+WRITER = Caller(tenant="tenant-under-test", user="ann", scopes=ROLES["writer"])
+QUESTION = [{"role": "user", "content": "keys"}]
+
+
+def post(path: str, body: Any, who: Caller, guard: str = "block") -> httpx2.Response:
+    graph = scripted_graph(guard=(guard, "after"))
+    return run_with_gateway(graph, lambda client: client.post(path, json=body), who)
+
+
+def missing_scope(response: httpx2.Response) -> str:
+    """The scope that the challenge of a response with status 403 names."""
+    assert response.status_code == 403, response.text
+    return response.headers["WWW-Authenticate"].partition('scope="')[2].rstrip('"')
+
+
+@pytest.mark.parametrize(
+    ("requested", "configured"),
+    [("off", "flag"), ("off", "block"), ("flag", "block"), ("flag", "regenerate"), ("off", "regenerate")],
+)
+def test_a_weaker_guard_needs_a_scope(requested: GuardMode, configured: GuardMode) -> None:
+    with pytest.raises(ScopeError, match="policy:override"):
+        check_guard(READER, requested, configured)
+    check_guard(Caller(tenant="tenant-under-test", scopes=frozenset[Scope]({"policy:override"})), requested, configured)
+
+
+@pytest.mark.parametrize(
+    ("requested", "configured"),
+    [
+        (None, "block"),
+        ("off", "off"),
+        ("flag", "flag"),
+        ("block", "flag"),
+        ("block", "regenerate"),
+        ("regenerate", "block"),
+    ],
+)
+def test_an_equal_or_stronger_guard_needs_none(requested: GuardMode | None, configured: GuardMode) -> None:
+    check_guard(READER, requested, configured)
+
+
+def test_both_routes_for_answers_check_the_guard() -> None:
+    chat = {"model": "default", "messages": QUESTION, "rag": {"guard": "flag"}}
+    for path, body in (("/v1/answer", {"question": "keys", "guard": "off"}), ("/v1/chat/completions", chat)):
+        assert missing_scope(post(path, body, READER)) == "policy:override"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"source": {"type": "files", "locations": ["file:///srv/docs"]}},
+        {"documents": [{"text": f"Key {number}."} for number in range(101)]},
+    ],
+)
+def test_a_source_and_many_documents_need_the_scope_for_bulk_ingestion(body: Any) -> None:
+    assert missing_scope(post("/v1/ingest", body, WRITER)) == "ingest:bulk"
+    bulk = Caller(tenant=WRITER.tenant, scopes=WRITER.scopes | {"ingest:bulk"})
+    assert post("/v1/ingest", body, bulk).json()["error_type"] in ("location", "store")  # it went on
+
+
+def test_some_documents_need_no_scope_for_bulk_ingestion() -> None:
+    body = {"documents": [{"text": f"Key {number}."} for number in range(100)]}
+    assert post("/v1/ingest", body, WRITER).json()["error_type"] == "store"
+
+
+class Locked:
+    """An Authenticator that knows one token."""
+
+    async def authenticate(self, token: str) -> Caller:
+        if token != "known":  # noqa: S105
+            raise AuthenticationError("the API key is not valid")
+        return READER
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("token", "members"), [("", {"ok"}), ("other", {"ok"}), ("known", {"ok", "checks"})])
+def test_only_callers_with_credentials_see_what_the_gateway_depends_on(token: str, members: set[str]) -> None:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    graph = scripted_graph(authenticator=Locked())
+    response = run_with_gateway(graph, lambda client: client.get("/readyz", headers=headers))
+    assert (response.status_code, response.json().keys()) == (200, members)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/openapi.json", "/docs"])
+def test_probes_and_the_description_of_the_api_need_no_credentials(path: str) -> None:
+    graph = scripted_graph(authenticator=Locked())
+    assert run_with_gateway(graph, lambda client: client.get(path)).status_code == 200
