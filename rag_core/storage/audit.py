@@ -4,7 +4,8 @@ A change writes its row in its own transaction, as the last statement: the row e
 the commit, other writers of the tenant wait for the end of the chain.
 """
 
-import getpass
+import os
+import pwd
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -63,10 +64,18 @@ def record(connection: Connection, tenant: str, change: Change) -> None:
         **({"detail": dict(change.detail)} if change.detail else {}),
         **(_describe_operation(operation) if operation else {}),
     }
-    user = operation.user if operation and operation.user else f"operator:{getpass.getuser()}"
+    user = (operation.user if operation else "") or _name_operator()
     connection.execute(APPEND, {"tenant": tenant, "user": user, "content": Jsonb(content)})
     if operation:
         operation.is_audited = True
+
+
+def _name_operator() -> str:
+    """The operating system's user. Environment variables could name somebody else."""
+    try:
+        return f"operator:{pwd.getpwuid(os.getuid()).pw_name}"
+    except KeyError:  # a container can run as a number without a name
+        return f"operator:{os.getuid()}"
 
 
 def describe_read(operation: Operation, status: Status, detail: Mapping[str, Any]) -> Entry:

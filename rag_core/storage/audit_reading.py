@@ -29,9 +29,12 @@ HEAD = """
 select n, encode(hash, 'hex') as hash, start_n, encode(start_hash, 'hex') as start_hash
 from audit_heads where tenant = %(tenant)s"""
 USERS = "select pseudonym, user_id from audit_users where tenant = %(tenant)s"
+# With the first row of the user.
 WRONG_USER = """
-select user_id from audit_users
-where tenant = %(tenant)s and pseudonym <> audit_pseudonym(salt, user_id) order by user_id limit 1"""
+select u.user_id, coalesce(min(a.n), 0) as n from audit_users u
+left join audit a on a.tenant = u.tenant and a.content::jsonb ->> 'user' = u.pseudonym
+where u.tenant = %(tenant)s and u.pseudonym <> audit_pseudonym(u.salt, u.user_id)
+group by u.user_id order by n limit 1"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +79,9 @@ class Audit:
             reason = f"rows {end.n + 1} to {head.n} are missing" if head.n > end.n else "the stored end does not match"
             broken = BrokenRow(n=end.n + 1, reason=reason)
         if broken is None and wrong:
-            broken = BrokenRow(n=end.n + 1, reason=f"the pseudonym of user {wrong[0]!r} is not theirs")
+            broken = BrokenRow(
+                n=wrong[1], reason=f"its user is not {wrong[0]!r}, whose name was put there"
+            )
         return Verification(start=start, end=end, broken=broken)
 
     def export(self, file: TextIO) -> int:

@@ -23,7 +23,7 @@ from rag_core.storage.catalog import Catalog
 from rag_core.storage.conversation_list import ConversationList
 from rag_core.storage.keys import Keys
 from rag_core.storage.ledger import Ledger
-from rag_core.storage.postgres import Postgres, transaction
+from rag_core.storage.postgres import Postgres, Role, transaction
 from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
 from rag_core.storage.replies import Feedback, Replies
 from rag_core.telemetry.operation import Operation, enter_operation
@@ -175,7 +175,7 @@ def test_no_tenant_can_write_in_the_chain_of_another(store: Postgres) -> None:
             7,
             "a row with number 7 was inserted",
         ),
-        ("update rag.audit_users set user_id = 'eve'", 8, "the pseudonym of user 'eve' is not theirs"),
+        ("update rag.audit_users set user_id = 'eve'", 1, "its user is not 'eve'"),
     ],
 )
 def test_whatever_is_changed_in_the_chain_is_found(store: Postgres, statement: str, number: int, reason: str) -> None:
@@ -207,6 +207,13 @@ def test_the_audit_is_append_only_for_every_role(store: Postgres, statement: str
             transaction(connection, TENANT),
         ):
             connection.execute(statement.encode())
+
+
+@pytest.mark.parametrize("statement", ["select drop_audit_months(now())", "select create_audit_month(now())"])
+@pytest.mark.parametrize("role", ["rag_app", "rag_worker"])
+def test_only_the_owner_can_create_and_drop_months(store: Postgres, role: Role, statement: str) -> None:
+    with store.connect(role) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute(statement.encode())
 
 
 def test_the_months_are_partitions_that_are_made_when_they_begin(store: Postgres) -> None:

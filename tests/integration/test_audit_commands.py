@@ -1,6 +1,8 @@
 """`rag audit` at the command line."""
 
 import json
+import os
+import pwd
 import stat
 from pathlib import Path
 from typing import Any
@@ -23,11 +25,12 @@ def rag(store: Postgres, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
 def test_a_change_at_the_command_line_names_the_operating_systems_user(
     rag: Rag, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LOGNAME", "grace")
+    monkeypatch.setenv("LOGNAME", "mallory")
+    user = f"operator:{pwd.getpwuid(os.getuid()).pw_name}"
     rag("keys", "create", "--role", "reader")
     (entry,) = rag("audit", "list", "--json", "--operation", "keys.create").json
-    assert (entry["user"], entry["resource"]["kind"]) == ("operator:grace", "key")
-    shown = rag("audit", "list", "--user", "operator:grace", "--limit", 1)
+    assert (entry["user"], entry["resource"]["kind"]) == (user, "key")
+    shown = rag("audit", "list", "--user", user, "--limit", 1)
     assert "audit.list" in shown.out
     assert "pass --limit 2" in shown.err
     assert rag("audit", "list", "--since", "2100-01-01").err == "no matching rows\n"

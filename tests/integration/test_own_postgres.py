@@ -14,7 +14,10 @@ from trees import write
 
 from rag_core import open_knowledge_base
 from rag_core.storage import embedded
+from rag_core.storage.audit_reading import Audit
+from rag_core.storage.keys import Keys
 from rag_core.storage.postgres import Postgres
+from rag_core.types import DEFAULT_TENANT
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
@@ -80,6 +83,16 @@ def test_a_login_that_is_no_superuser_syncs_and_searches(
             users.append(connection.execute("select current_user::text").fetchone()[0])  # type: ignore[index]
             assert connection.execute(OWNER.encode()).fetchone() == (owner,)
     assert users == current_users
+    for tenant in (DEFAULT_TENANT, "another-tenant"):
+        with store.connect() as connection:
+            Keys(connection, tenant).create({"admin"})
+    with store.connect("rag_owner") as connection:
+        dropped = connection.execute("select drop_audit_months(now() + interval '70 days')").fetchall()
+    assert dropped
+    for tenant, count in ((DEFAULT_TENANT, 3), ("another-tenant", 1)):
+        with store.connect() as connection:
+            verification = Audit(connection, tenant).verify()
+        assert (verification.start.n, verification.end.n, verification.broken) == (count, count + 1, None)
 
 
 def test_fsck_without_roles_checks_the_documents_of_the_tenant(
