@@ -24,6 +24,13 @@ from rag_core.types import Query, conversation_id
 pytestmark = pytest.mark.postgres
 
 
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps the logs of other programs on this machine out of the tests."""
+    monkeypatch.setenv("RAG_HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
+
+
 def purge(store: Postgres, tenant: str = TENANT, dry_run: bool = False, **scope: object) -> dict[str, TableCount]:
     chosen = ErasureScope(tenant=tenant, **scope)
     counts = erase(store, chosen, lambda session: hash_conversation(tenant, session), dry_run=dry_run)
@@ -132,7 +139,8 @@ def test_the_job_of_another_user_keeps_its_counts_without_the_name_of_the_docume
     push(store, "ann", "zanzibar", "two")
     with superuser(store) as connection:
         connection.execute("""insert into rag.job_events (tenant, job_id, seq, stage, status, detail)
-            select i.tenant, job_id, 99, 'document', 'failed', jsonb_build_object('document_id', document_id, 'uri', uri)
+            select i.tenant, job_id, 99, 'document', 'failed',
+              jsonb_build_object('document_id', document_id, 'uri', uri)
             from rag.job_items i join rag.jobs j on j.tenant = i.tenant and j.id = i.job_id where user_id = 'bob'""")
     erased = purge(store, user="ann")
     assert not any(count.left for count in erased.values())
@@ -180,9 +188,8 @@ def test_the_role_of_requests_cannot_erase_rows_of_another_tenant(store: Postgre
 
 
 def test_the_command_reports_every_table_and_that_nothing_is_left(
-    store: Postgres, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Postgres, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("RAG_HOME", str(tmp_path))
     run = tmp_path / "runs" / "run"
     run.mkdir(parents=True)
     (run / "report.json").write_text(
