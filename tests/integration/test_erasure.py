@@ -1,6 +1,7 @@
 """What is erased with a user, a session, old rows or a tenant, and what stays."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -14,10 +15,11 @@ from test_tenants import STRANGER, fill
 from trees import violations
 
 from rag_core.answering.split import hash_conversation
-from rag_core.errors import StoreError
+from rag_core.errors import FencedError, StoreError
 from rag_core.storage.erasure import ErasureScope, TableCount, erase
+from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres, transaction
-from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
+from rag_core.storage.queue import IngestRequest, PushedDocument, Queue, build_retry_request
 from rag_core.storage.replies import Feedback, Replies
 from rag_core.types import Query, conversation_id
 
@@ -148,6 +150,38 @@ def test_the_job_of_another_user_keeps_its_counts_without_the_name_of_the_docume
         assert connection.execute("select uri, status from rag.job_items").fetchall() == [("", "completed")]
         details = connection.execute("select detail ->> 'uri' from rag.job_events where seq = 99").fetchall()
     assert details == [("",)]
+
+
+def test_a_job_that_runs_is_cancelled_and_its_worker_writes_nothing_more(store: Postgres) -> None:
+    publish(store, draft("file:///a.md", "one"))
+    late = draft("file:///late.md", "two")
+    target = begin(store, [late])
+    assert purge(store)["jobs"].found == 2
+    with pytest.raises(FencedError):
+        write(replace(target, store_timeout=0), [late])
+    assert not any(count.rows for count in purge(store, dry_run=True).values())
+
+
+def test_a_login_without_roles_erases_what_it_owns(store: Postgres) -> None:
+    push(store, "ann", "note", "one")
+    with superuser(store) as connection:
+        connection.execute("create role purger login in role rag_owner")
+        connection.execute("alter role purger inherit")
+    try:
+        erased = purge(Postgres(store.dsn.replace("user=postgres", "user=purger")), user="ann")
+    finally:
+        with superuser(store) as connection:
+            connection.execute("drop role purger")
+    assert (erased["documents"].found, sum(count.left for count in erased.values())) == (1, 0)
+
+
+def test_the_retry_of_a_job_belongs_to_the_same_user(store: Postgres) -> None:
+    document = PushedDocument(id="a", body=b"later")
+    request = IngestRequest(collection="default", profile="default", settings={}, documents=(document,), user_id="ann")
+    with store.connect() as connection:
+        job = Queue(connection, TENANT).enqueue(request).job_id
+        Ledger(connection, TENANT).end(job, "failed", "a test")
+    assert build_retry_request(store, TENANT, job).user_id == "ann"
 
 
 def test_a_session_leaves_the_others_of_the_user(store: Postgres) -> None:
