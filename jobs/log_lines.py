@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_core.storage.embedded import rag_home
+from rag_core.storage.embedded import data_folder, rag_home
 from rag_core.telemetry.logs import MIN_QUERY_CHARS, query_hash
 
 NAMES = re.compile(r"\.(log|out|err)(\.\d+)?$")
@@ -25,14 +25,12 @@ class FileCount:
 
 
 def find_log_files() -> list[Path]:
-    """The log files of this machine: those in RAG_HOME/logs, and those of all sessions of Ray."""
+    """The log files of this machine that this user can write: those of RAG_HOME, and those of all sessions of Ray."""
     ray = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray"
-    folders = [
-        rag_home() / "logs",
-        *(session / "logs" for session in ray.glob("session_*") if not session.is_symlink()),
-    ]
-    files = {file for folder in folders for file in folder.rglob("*") if NAMES.search(file.name)}
-    return sorted(file for file in files if file.is_file() and not file.is_symlink())
+    folders = [rag_home() / "logs", *ray.glob("session_*/logs")]
+    named = [file for folder in folders for file in folder.rglob("*") if NAMES.search(file.name)]
+    files = {file.resolve() for file in (data_folder() / "log", *named)}
+    return sorted(file for file in files if file.is_file() and os.access(file, os.R_OK | os.W_OK))
 
 
 def mark_tenant(tenant: str) -> frozenset[str]:

@@ -66,6 +66,13 @@ COLLECTIONS = "select id from collections where tenant = %(tenant)s order by id"
 COUNT = "select count(*), count(*) filter (where {condition}) from {table} t where t.tenant = %(tenant)s"
 DELETE = "delete from {table} t where t.tenant = %(tenant)s and ({condition})"
 REDACT = "update {table} t set {changes} where t.tenant = %(tenant)s and ({condition})"
+# `analyze` keeps the statistics of a table without rows, and they quote the most common values. Older servers than
+# Postgres 18 have no function that clears them.
+CLEAR_STATISTICS = """
+select pg_clear_attribute_stats('rag', c.relname, a.attname, false)
+from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
+where c.relnamespace = 'rag'::regnamespace and c.relname = any(%(tables)s)"""
+CLEARING_VERSION = 180_000
 VACUUM = "vacuum (analyze) {table}"
 REWRITE = "vacuum (full, analyze) {table}"
 
@@ -134,6 +141,11 @@ class Eraser:
         self._before = datetime.now(UTC) - timedelta(days=scope.days) if scope.days else None
         self._rules = _choose_rules(self._list_tables(), scope)
 
+    @property
+    def tables(self) -> list[str]:
+        """The tables from which rows can be erased."""
+        return [table for table, rule in self._rules.items() if rule != NONE]
+
     def select(self) -> Selection:
         """Finds the ids of what is to be erased now."""
         with transaction(self._connection, self._scope.tenant):
@@ -171,8 +183,8 @@ class Eraser:
         self._cancel_jobs(selection)
         with transaction(self._connection, self._scope.tenant):
             self._drop_documents(selection)
-            for table, rule in self._rules.items():
-                if rule != NONE and (self._scope.covers_tenant or table not in DERIVED_TABLES):
+            for table in self.tables:
+                if self._scope.covers_tenant or table not in DERIVED_TABLES:
                     self._delete_rows(table, selection)
         for collection in self._list_collections():
             merge(self._connection, self._scope.tenant, collection, dead_share=0.0)
@@ -255,7 +267,7 @@ def erase(
             after = before
             if not dry_run:
                 eraser.erase(selection)
-                reclaim_space(postgres, [table for table, (_, found) in before.items() if found], rewrite)
+                reclaim_space(postgres, eraser.tables, rewrite)
                 after = eraser.count(selection.join(eraser.select()))
         if scope.covers_tenant and not dry_run:
             Maintenance().run(postgres, scope.tenant)  # drops the vector indexes
@@ -279,10 +291,15 @@ def find_marks(postgres: Postgres, scope: ErasureScope, hash_session: Callable[[
 
 
 def reclaim_space(postgres: Postgres, tables: Collection[str], rewrite: bool) -> None:
-    """Removes deleted rows from tables and indexes, and their values from the planner's statistics."""
+    """Removes deleted rows from tables and indexes, and their values from the planner's statistics.
+
+    These are also rows that were deleted before, such as uploads that have been ingested.
+    """
     statement = SQL(REWRITE if rewrite else VACUUM)
     with postgres.connect("rag_owner") as connection:
         connection.execute("select set_config('statement_timeout', '0', false), set_config('lock_timeout', '0', false)")
+        if connection.info.server_version >= CLEARING_VERSION:
+            connection.execute(CLEAR_STATISTICS, {"tables": list(tables)})
         for table in tables:
             connection.execute(statement.format(table=Identifier("rag", table)))
         connection.execute("reset role")  # the statistics belong to the database's owner; others get a warning

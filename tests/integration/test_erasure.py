@@ -1,6 +1,7 @@
 """What is erased with a user, a session, old rows or a tenant, and what stays."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -14,14 +15,22 @@ from test_tenants import STRANGER, fill
 from trees import violations
 
 from rag_core.answering.split import hash_conversation
-from rag_core.errors import StoreError
+from rag_core.errors import FencedError, StoreError
 from rag_core.storage.erasure import ErasureScope, TableCount, erase
+from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres, transaction
-from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
+from rag_core.storage.queue import IngestRequest, PushedDocument, Queue, build_retry_request
 from rag_core.storage.replies import Feedback, Replies
 from rag_core.types import Query, conversation_id
 
 pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture(autouse=True)
+def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keeps the logs of other programs on this machine out of the tests."""
+    monkeypatch.setenv("RAG_HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path / "ray"))
 
 
 def purge(store: Postgres, tenant: str = TENANT, dry_run: bool = False, **scope: object) -> dict[str, TableCount]:
@@ -143,6 +152,38 @@ def test_the_job_of_another_user_keeps_its_counts_without_the_name_of_the_docume
     assert details == [("",)]
 
 
+def test_a_job_that_runs_is_cancelled_and_its_worker_writes_nothing_more(store: Postgres) -> None:
+    publish(store, draft("file:///a.md", "one"))
+    late = draft("file:///late.md", "two")
+    target = begin(store, [late])
+    assert purge(store)["jobs"].found == 2
+    with pytest.raises(FencedError):
+        write(replace(target, store_timeout=0), [late])
+    assert not any(count.rows for count in purge(store, dry_run=True).values())
+
+
+def test_a_login_without_roles_erases_what_it_owns(store: Postgres) -> None:
+    push(store, "ann", "note", "one")
+    with superuser(store) as connection:
+        connection.execute("create role purger login in role rag_owner")
+        connection.execute("alter role purger inherit")
+    try:
+        erased = purge(Postgres(store.dsn.replace("user=postgres", "user=purger")), user="ann")
+    finally:
+        with superuser(store) as connection:
+            connection.execute("drop role purger")
+    assert (erased["documents"].found, sum(count.left for count in erased.values())) == (1, 0)
+
+
+def test_the_retry_of_a_job_belongs_to_the_same_user(store: Postgres) -> None:
+    document = PushedDocument(id="a", body=b"later")
+    request = IngestRequest(collection="default", profile="default", settings={}, documents=(document,), user_id="ann")
+    with store.connect() as connection:
+        job = Queue(connection, TENANT).enqueue(request).job_id
+        Ledger(connection, TENANT).end(job, "failed", "a test")
+    assert build_retry_request(store, TENANT, job).user_id == "ann"
+
+
 def test_a_session_leaves_the_others_of_the_user(store: Postgres) -> None:
     for session in ("one", "two"):
         converse(store, Query(text="who?", tenant=TENANT, session_id=session, user_id="ann"))
@@ -181,9 +222,8 @@ def test_the_role_of_requests_cannot_erase_rows_of_another_tenant(store: Postgre
 
 
 def test_the_command_reports_every_table_and_that_nothing_is_left(
-    store: Postgres, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Postgres, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("RAG_HOME", str(tmp_path))
     run = tmp_path / "runs" / "run"
     run.mkdir(parents=True)
     (run / "report.json").write_text(
