@@ -187,7 +187,7 @@ def test_no_failure_of_a_command_shows_a_secret(
         monkeypatch.setenv("RAG_STORE__URL", url)
         for arguments in (("search", "keys"), ("ingest", "docs"), ("doctor",), ("store", "status"), ("config", "show")):
             rag(*arguments)
-    assert "cannot use the store at host=127.0.0.1 port=1 user=me" in "".join(outputs.texts["terminal"])
+    assert "cannot use the store at user=me" in "".join(outputs.texts["terminal"])
     add_rows(outputs, store)
 
 
@@ -227,4 +227,4 @@ def test_no_request_and_no_job_shows_a_secret(rag: Callable[..., Ran], store: Po
         wait_until(lambda: connection.execute(OPEN_JOBS).fetchone() == (0,))
     add_rows(outputs, store)
     assert "cannot be reached" in outputs.log.getvalue()
-    assert {span.name for span in outputs.spans.get_finished_spans()} >= {"job"}
+    assert {span.name for span in outputs.spans.get_finished_spans()} >= {"answer", "generate"}
