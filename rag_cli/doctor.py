@@ -6,7 +6,7 @@ from itertools import chain
 
 import typer
 
-from rag_cli.doctor_checks import check_auth, check_machine, check_settings, check_store, run_check
+from rag_cli.doctor_checks import check_auth, check_machine, check_secrets, check_settings, check_store, run_check
 from rag_cli.model_checks import check_models
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 
@@ -22,7 +22,7 @@ def doctor(options: GlobalOptions) -> None:
     Example: rag doctor
     """
     settings = options.settings
-    checks = {"settings": check_settings, "auth": check_auth, "store": check_store}
+    checks = {"settings": check_settings, "secrets": check_secrets, "auth": check_auth, "store": check_store}
     results = (run_check(name, partial(check, settings)) for name, check in checks.items())
     findings = []
     for finding in chain(check_machine(), check_models(settings), results):

