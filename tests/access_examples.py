@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from access_world import Person, World
+from access_world import KEYED_QUESTION, Person, World, idempotency_key
 
 from rag_core.scopes import Scope
 
@@ -77,7 +77,7 @@ def keyed(path: str, build: Callable[[World, Person], Any], statuses: Statuses) 
     return Example(
         KEY,
         lambda world, owner, caller: Sent(
-            path=path, json=build(world, caller), headers={"Idempotency-Key": f"key-of-{owner.user}"}
+            path=path, json=build(world, caller), headers={"Idempotency-Key": idempotency_key(owner)}
         ),
         statuses,
     )
@@ -146,7 +146,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             body("/v1/answer", question),
             body("/v1/answer", referring_question),
             body("/v1/answer", streamed_question),
-            keyed("/v1/answer", lambda *_: {"question": "Who replaces the keys?"}, OF_EVERYONE),
+            keyed("/v1/answer", lambda *_: {"question": KEYED_QUESTION}, OF_EVERYONE),
         ],
     ),
     ("POST", "/v1/chat/completions"): Operation(

@@ -55,12 +55,13 @@ ADA = Person(tenant="acme", user="ada", word="quillwort")
 BOB = Person(tenant="acme", user="bob", word="tamarisk")
 EVE = Person(tenant="umbra", user="eve", word="hellebore")
 PEOPLE = (ADA, BOB, EVE)
+KEYED_QUESTION = "Who replaces the keys?"
 TENANT_WORDS = {"acme": "ocotillo", "umbra": "jacaranda"}
 
 
 @dataclass(slots=True, kw_only=True)
 class Belongings:
-    """The ids of what a tenant has: documents, jobs, evaluations, experiments. `spare` are documents to delete."""
+    """The ids of what a tenant has. `spare` are documents to delete."""
 
     documents: Sequence[str] = ()
     spare: list[str] = field(default_factory=list)
@@ -69,10 +70,12 @@ class Belongings:
     failed_job: str = ""
     runs: Sequence[str] = ()
     experiments: Sequence[str] = ()
+    collection: str = ""
 
     @property
     def ids(self) -> set[str]:
-        return {*self.documents, *self.spare, self.chunk, self.job, self.failed_job, *self.runs, *self.experiments}
+        rows = {*self.documents, *self.spare, self.chunk, self.job, self.failed_job}
+        return {*rows, *self.runs, *self.experiments, self.collection}
 
 
 class QuestionVectors:
@@ -94,7 +97,7 @@ class EchoingGenerator:
 
 @dataclass(slots=True, kw_only=True)
 class World:
-    """A gateway with the data of the people. `answers` are the ids of their first answers, by user."""
+    """A gateway with the data of the people. `answers` are ids of their answers, by user."""
 
     store: Postgres
     client: TestClient
@@ -112,6 +115,10 @@ class World:
                     Keys(connection, person.tenant).create(scopes, user=person.user, seconds=seconds).text
                 )
         return self._keys[kind]
+
+    def key_with_wrong_secret(self, person: Person) -> str:
+        prefix, id, secret = self.key(person).split("_", 2)
+        return f"{prefix}_{id}_{secret.swapcase()}"
 
     def revoked_key(self, person: Person) -> str:
         with self.store.connect() as connection:
@@ -203,7 +210,9 @@ def _fill(store: Postgres, home: Path, tenant: str) -> Belongings:
     ]
     spare = [draft(f"file:///spare-{n}.md", f"Spare {n}", tenant=tenant) for n in range(SPARE_DOCUMENTS)]
     target = publish(store, *documents, *spare, tenant=tenant)
-    publish(store, draft("file:///c.md", word, tenant=tenant, collection="second"), tenant=tenant, collection="second")
+    collections = ["second", f"of-{tenant}"]
+    for name in collections:
+        publish(store, draft("file:///c.md", word, tenant=tenant, collection=name), tenant=tenant, collection=name)
     failing = [draft(f"file:///{word}-{n}.md", word, tenant=tenant) for n in range(2)]
     failed = begin(store, failing, tenant=tenant)
     write(failed, [draft_with_failure(one) for one in failing])
@@ -223,15 +232,23 @@ def _fill(store: Postgres, home: Path, tenant: str) -> Belongings:
         failed_job=str(failed.job),
         runs=runs,
         experiments=experiments,
+        collection=collections[1],
     )
 
 
 def _converse(world: World, person: Person) -> None:
     """Opens the person's conversations. Two have the same ids as those of others."""
     question = f"Who replaces the signing keys of {person.word}?"
+    asked = {"question": KEYED_QUESTION}
+    world.answers[person.user] = world.send(
+        person, "POST", "/v1/answer", json=asked, headers={"Idempotency-Key": idempotency_key(person)}
+    )["id"]
     for session in ("mine", "second", f"only-{person.user}", f"talk-{person.user}"):
         asked = {"question": question, "conversation_id": session}
-        id = world.send(person, "POST", "/v1/answer", json=asked)["id"]
-        world.answers.setdefault(person.user, id)
-        rating = {"answer_id": id, "rating": 1, "comment": person.word}
-        world.send(person, "POST", "/v1/feedback", json=rating)
+        world.send(person, "POST", "/v1/answer", json=asked)
+    rating = {"answer_id": world.answers[person.user], "rating": 1, "comment": person.word}
+    world.send(person, "POST", "/v1/feedback", json=rating)
+
+
+def idempotency_key(owner: Person) -> str:
+    return f"key-of-{owner.user}"
