@@ -44,6 +44,11 @@ class SigningKey:
         return {**public, "kid": self.id, "use": "sig", "alg": self.algorithm}
 
     @property
+    def private_jwk(self) -> dict[str, Any]:
+        private = get_default_algorithms()[self.algorithm].to_jwk(self.private, as_dict=True)
+        return {**self.jwk, **private}
+
+    @property
     def pem(self) -> bytes:
         public: bytes = self.private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         return public

@@ -199,7 +199,7 @@ SYMMETRIC = {"kty": "oct", "k": "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3JldA"
         {**ONE.jwk, "alg": 7},
         {**ONE.jwk, "alg": {}},
         {**ONE.jwk, "kty": {}},
-        {**ONE.jwk, "d": "AAAA"},
+        ONE.private_jwk,
         {**ONE.jwk, "x": "AAAA"},
         {**ONE.jwk, "crv": "P-384"},
         {**ONE.jwk, "alg": "RS256"},
