@@ -3,16 +3,21 @@
 import asyncio
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any
 
+import gateways
+import httpx2
 import pytest
 from commands import Rag, rag_in_process
 from fakes.conversations import converse
 from fakes.replies import stored_reply
+from trees import hashing_settings, write
 
 from rag_core.config import EncryptionSettings
 from rag_core.encryption import PLAIN_TEXT, TextCipher
 from rag_core.errors import EncryptionError
+from rag_core.knowledge_base import KnowledgeBase
 from rag_core.storage.conversation_list import ConversationList
 from rag_core.storage.conversations import StoredConversations
 from rag_core.storage.memory_sessions import MemorySessions
@@ -23,7 +28,6 @@ from rag_core.wiring.encryption import build_cipher
 
 pytestmark = pytest.mark.postgres
 
-T = TypeVar("T")
 MARKER = "Zanzibarium"
 KEYS = {id: b64encode(id.encode() * 16).decode() for id in ("k1", "k2")}
 QUERY = Query(text=f"Who is {MARKER} Smith?", tenant=DEFAULT_TENANT, session_id="s")
@@ -199,3 +203,23 @@ def test_a_message_that_is_swapped_with_another_is_noticed(store: Postgres) -> N
 def test_an_undecryptable_question_stops_the_export_of_feedback_by_name(store: Postgres, rag: Rag) -> None:
     fill(store, ONE)
     assert rag("feedback", "export", "--out", "/nowhere", *encryption("k2")).code == 1
+
+
+def test_a_gateway_stores_and_shows_conversations_and_feedback(store: Postgres, tmp_path: Path) -> None:
+    keys = "encryption={keys: {k1: '" + KEYS["k1"] + "'}, active: k1}"
+    settings = hashing_settings(f"store.url={store.dsn}", "answering.budget=none", keys)
+
+    with KnowledgeBase(settings) as knowledge:
+        knowledge.ingest(str(write(tmp_path, {"a.md": "# Gates\n\nThe gates open at noon."})))
+
+    async def ask(client: httpx2.AsyncClient) -> list[str]:
+        question = {"question": QUERY.text, "stream": False, "conversation_id": "s"}
+        answer = (await client.post("/v1/answer", json=question)).json()
+        feedback = {"answer_id": answer["id"], "comment": MARKER, "corrected_answer": MARKER}
+        assert (await client.post("/v1/feedback", json=feedback)).status_code == 201
+        return [(await client.get(f"/v1/conversations{path}")).text for path in ("", "/s/messages")]
+
+    shown = gateways.run_with_gateway(gateways.build_services(settings), ask)
+    assert all(QUERY.text in text for text in shown)
+    assert rows_with(store, MARKER) == set()
+    assert rows_with(store, "enc:1:k1:") == {"messages", "conversations", "replies", "feedback"}

@@ -86,6 +86,10 @@ def test_the_page_on_settings_has_a_valid_file(environment: dict[str, str], tmp_
     jsonschema.validate(yaml.safe_load(block.text), json.loads(reader.run("rag config schema")))
 
 
+def test_the_page_on_secrets_refers_to_them_and_encrypts(environment: dict[str, str], tmp_path: Path) -> None:
+    Reader(tmp_path, environment).follow(read_page("how-to/secrets.md"))
+
+
 @pytest.mark.skipif(not shutil.which("jq"), reason="needs jq")
 def test_the_page_on_evaluation_makes_datasets_and_measures_one(environment: dict[str, str], tmp_path: Path) -> None:
     answers = [{"start": 4, "end": 12}, {"start": 20, "end": 24}]

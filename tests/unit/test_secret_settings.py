@@ -13,6 +13,7 @@ from rag_core.config import HIDE_SECRETS, Settings, list_secrets
 from rag_core.errors import ConfigError
 from rag_core.settings import load_settings
 from rag_core.wiring.ingestion import record_settings
+from serve.gateway_settings import SettingsSource
 
 MARKER = "marker3f9a77"
 SECRETS = {
@@ -130,3 +131,12 @@ def test_a_reference_on_the_command_line_is_no_secret(capfd: pytest.CaptureFixtu
     ):
         assert rag("config", "show", "--json", *arguments).err == ""
     assert "warning:" in rag("config", "show", "--json", "--store", f"postgresql://me:{MARKER}@host/rag").err
+
+
+def test_a_replica_gets_only_the_variables_that_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAG_API_KEY", "RAG_KEY_1", "OTHER__SECRET"):
+        monkeypatch.setenv(name, MARKER)
+    monkeypatch.setenv("RAG_STORE__URL", "env:RAG_KEY_1")
+    source = SettingsSource().model_dump_json()
+    assert "env:RAG_KEY_1" in source
+    assert MARKER not in source
