@@ -19,7 +19,6 @@ from rag_core.types import Message, Query
 from rag_core.wire.openai import Completion, Model, Models
 from rag_core.wire.shape import json_text
 from serve.authentication.caller import Caller
-from serve.authentication.policy import check_guard
 from serve.bodies.chat import Chat
 from serve.bodies.chat_events import Envelope, can_retract, closing_chunks, describe_completion, event_chunks
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, success_response
@@ -28,6 +27,7 @@ from serve.bodies.requests import SearchScope
 from serve.http.connections import open_catalog
 from serve.http.dependencies import Chatter, CurrentProfiles, Reader
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
+from serve.http.policy import check_guard
 from serve.http.problems import describe_problem
 from serve.http.responses import json_response, server_timing
 from serve.profiles import ServedProfiles
