@@ -22,13 +22,13 @@ from rag_core.types import Query, StageReport
 from rag_core.wire import events as wire_events
 from rag_core.wire.answer import Answered, create_answer_id
 from rag_core.wire.shape import json_text
-from serve.authentication.policy import check_guard
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS, success_response
 from serve.bodies.queries import build_query
 from serve.bodies.requests import Answer
 from serve.http.admission import take_answer_turn
 from serve.http.dependencies import Chatter, CurrentProfiles
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
+from serve.http.policy import check_guard
 from serve.http.problems import describe_problem
 from serve.http.rate_limits import MeteredAnswerer, limit_answers
 from serve.http.request_headers import IdempotencyKey

@@ -19,7 +19,6 @@ from rag_core.types import Message, Query
 from rag_core.wire.openai import Completion, Model, Models
 from rag_core.wire.shape import json_text
 from serve.authentication.caller import Caller
-from serve.authentication.policy import check_guard
 from serve.bodies.chat import Chat
 from serve.bodies.chat_events import Envelope, can_retract, closing_chunks, describe_completion, event_chunks
 from serve.bodies.openapi import BODY_PROBLEMS, MODEL_PROBLEMS, RATE_PROBLEMS, success_response
@@ -29,6 +28,7 @@ from serve.http.admission import take_answer_turn
 from serve.http.connections import open_catalog
 from serve.http.dependencies import Chatter, CurrentProfiles, Reader
 from serve.http.event_stream import EventStream, RecordingAnswerer, format_frames, generation_error, stream_events
+from serve.http.policy import check_guard
 from serve.http.problems import describe_problem
 from serve.http.rate_limits import MeteredAnswerer, limit_answers
 from serve.http.responses import json_response, server_timing

@@ -63,3 +63,19 @@ def test_the_operations_name_their_scopes(gateway: TestClient) -> None:
         for scope in requirement["bearer"]
     }
     assert scopes <= SCOPES
+
+
+def test_no_log_line_has_a_part_of_a_key(
+    gateway: TestClient, postgres: Postgres, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level("DEBUG")
+    key = create_key(postgres, "acme", "reader")
+    wrong = KeyParts(key.id, KeyParts.generate().secret)
+    for sent in (key, wrong, KeyParts.generate()):
+        headers = {"Authorization": f"Bearer {sent.text}"}
+        responses = [gateway.get(path, headers=headers) for path in ("/v1/collections", "/v1/jobs", "/readyz")]
+        assert all(sent.secret not in response.text for response in responses)
+    printed = caplog.text + "".join(capfd.readouterr())
+    assert "collections" in printed
+    assert key.secret not in printed
+    assert wrong.secret not in printed

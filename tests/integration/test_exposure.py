@@ -14,6 +14,7 @@ from serve.shape.local import deploy, wait_until_ready
 pytestmark = [
     pytest.mark.ray,
     pytest.mark.slow,
+    pytest.mark.timeout(600),  # Serve builds the application three times more
     pytest.mark.filterwarnings("ignore"),  # of Ray's own making
 ]
 LOCAL = Path(__file__).parents[2] / "cluster" / "serve" / "local.yaml"

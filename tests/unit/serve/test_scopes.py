@@ -10,7 +10,7 @@ from gateways import run_with_gateway
 from rag_core.errors import AuthenticationError, ScopeError
 from rag_core.scopes import ROLES, Scope
 from serve.authentication.caller import Caller
-from serve.authentication.policy import check_guard
+from serve.http.policy import check_guard
 from serve.variants import GuardMode
 
 READER = Caller(tenant="tenant-under-test", user="ann", scopes=ROLES["reader"])
