@@ -41,10 +41,11 @@ select set_config('role', rolname, false) from pg_roles
 where rolname = %(role)s and pg_has_role(session_user, oid, 'member')"""
 SET_TENANT = "select set_config('app.tenant', %(tenant)s, true)"
 SET_GROUPS = "select set_config('app.groups', %(groups)s::text[]::text, true)"
-# Until the end of the transaction.
+# Until the end of the transaction. A role that was created after the last migration has no rights yet: it is not used.
 BECOME_READER = """
 select set_config('role', rolname, true) from pg_roles
-where rolname = 'rag_reader' and pg_has_role(session_user, oid, 'member')"""
+where rolname = 'rag_reader' and pg_has_role(session_user, oid, 'member')
+  and has_table_privilege(oid, 'rag.documents', 'select')"""
 LIMIT_TIME = "select set_config('statement_timeout', %(timeout_ms)s::text, true)"
 
 
