@@ -2,7 +2,7 @@
 
 Each kind of change is made with its row in the audit and without, in turns, so that a busy machine slows down both. The
 ratio compares the medians of the seconds of one change. Then several writers of one tenant, which wait for each other
-at the end of the chain, write with and without. At last the chain is verified.
+at the end of the chain, write with and without. Then full batches of reads are written, and the chain is verified.
 
     python -m benchmarks.audit
     python -m benchmarks.audit --changes 200 --writers 8
@@ -23,12 +23,13 @@ from psycopg import Connection
 from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder, server_in
 from rag_core.storage import keys, queue, replies
-from rag_core.storage.audit import Change
+from rag_core.storage.audit import Change, Entry, append_entries
 from rag_core.storage.audit_reading import Audit
 from rag_core.storage.keys import Keys
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
 from rag_core.storage.replies import Feedback, Replies, StoredReply
+from serve.audit import BATCH
 
 TENANT = "tenant"
 MODULES: tuple[ModuleType, ...] = (keys, queue, replies)
@@ -70,6 +71,7 @@ def main() -> None:
                 compare(name, lambda change=change: time_changes(connection, change, ROUND), arguments.changes // ROUND)
         rounds = max(4, arguments.changes // 100)
         compare(f"feedback, {arguments.writers} writers", lambda: time_writers(store, arguments.writers), rounds)
+        time_batches(store)
         verify(store)
 
 
@@ -141,6 +143,15 @@ def without_audit() -> Iterator[None]:
 
 def _ignore_change(connection: Connection, tenant: str, change: Change) -> None:
     pass
+
+
+def time_batches(store: Postgres) -> None:
+    """Prints how long changes wait for a full batch of reads."""
+    content = {"operation": "retrieve", "documents": [str(uuid4()) for _ in range(10)], "duration_ms": 1.5}
+    entries = [Entry(tenant=TENANT, user=f"user-{number % 20}", content=content) for number in range(BATCH)]
+    with store.connect() as connection:
+        seconds = time_changes(connection, lambda connection: append_entries(connection, TENANT, entries, 60), ROUND)
+    print(f"a batch of {BATCH} reads: {1000 * median(seconds):.0f} ms, {BATCH / median(seconds):,.0f} rows a second")
 
 
 def verify(store: Postgres) -> None:

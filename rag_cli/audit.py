@@ -13,6 +13,8 @@ import typer
 from rag_cli.connections import open_store
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_facts, print_more, print_rows
+from rag_core.errors import UsageError
+from rag_core.storage.audit_chain import BEGINNING, ChainEnd
 from rag_core.storage.audit_reading import Audit, Verification, verify_export
 
 app = typer.Typer(
@@ -58,19 +60,26 @@ def verify(
     file: Annotated[
         Path | None, typer.Option(help="Verify an exported file instead of the store.", show_default=False)
     ] = None,
+    known: Annotated[
+        str,
+        typer.Option(metavar="N:HASH", help="The last row of an earlier check, as it was printed.", show_default=False),
+    ] = "",
 ) -> None:
     """Check the chain of hashes. The exit code is 1 if a row was changed, deleted or inserted; the first is shown.
 
-    Note the last row and its hash somewhere else: as long as it is in the chain, all rows before it are unchanged.
+    Keep the last row and its hash somewhere else, and pass it to a later check with --known: if it is still in the
+    chain, no row before it was changed.
 
     Example: rag audit verify
     """
+    if file and known:
+        raise UsageError("--known applies to the store: omit --file")
     if file:
         with file.open(encoding="utf-8") as lines:
             result = verify_export(lines)
     else:
         with _open_audit(options) as audit:
-            result = audit.verify()
+            result = audit.verify(_parse_known(known))
     _print_verification(result, options)
     if result.broken:
         raise typer.Exit(1)
@@ -102,13 +111,20 @@ def _open_audit(options: GlobalOptions) -> Iterator[Audit]:
         yield Audit(connection, options.settings.tenant)
 
 
+def _parse_known(known: str) -> ChainEnd:
+    number, _, hash = known.partition(":")
+    if not known:
+        return BEGINNING
+    if not number.isdecimal() or not hash:
+        raise UsageError(f"--known must be the number and the hash of a row, such as 12:9f86d0…, got {known!r:.60}")
+    return ChainEnd(n=int(number), hash=hash)
+
+
 def _print_verification(result: Verification, options: GlobalOptions) -> None:
     if options.json:
         print_json(asdict(result))
         return
     if not options.quiet:
-        print_facts(
-            {"intact": f"{result.end.n - result.start.n} rows", "last row": result.end.n, "hash": result.end.hash}
-        )
+        print_facts({"intact rows": result.end.n - result.start.n, "last row": f"{result.end.n}:{result.end.hash}"})
     if result.broken:
         typer.echo(f"broken at row {result.broken.n}: {result.broken.reason}", err=True)

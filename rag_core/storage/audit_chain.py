@@ -57,3 +57,12 @@ def follow_chain(rows: Iterable[AuditRow], start: ChainEnd = BEGINNING) -> tuple
             return end, BrokenRow(n=row.n, reason="the row was changed, or inserted: its hash does not match")
         end = ChainEnd(n=row.n, hash=row.hash)
     return end, None
+
+
+def find_lost_end(end: ChainEnd, head: ChainEnd) -> BrokenRow | None:
+    """The break between the last row and the end of the chain as the store knows it; None if they are the same."""
+    if end == head:
+        return None
+    is_missing = head.n > end.n
+    reason = f"rows {end.n + 1} to {head.n} are missing" if is_missing else "the stored end of the chain differs"
+    return BrokenRow(n=end.n + 1, reason=reason)

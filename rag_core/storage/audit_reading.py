@@ -12,7 +12,7 @@ from psycopg.rows import class_row, dict_row
 
 from rag_core.errors import UsageError
 from rag_core.storage.audit import Change, record
-from rag_core.storage.audit_chain import AuditRow, BrokenRow, ChainEnd, follow_chain
+from rag_core.storage.audit_chain import BEGINNING, AuditRow, BrokenRow, ChainEnd, find_lost_end, follow_chain
 from rag_core.storage.postgres import transaction
 
 COLUMNS = """a.tenant, a.n, to_char(a.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as at, a.content,
@@ -28,6 +28,10 @@ ROWS = f"select {COLUMNS} from audit a where a.tenant = %(tenant)s order by a.n,
 HEAD = """
 select n, encode(hash, 'hex') as hash, start_n, encode(start_hash, 'hex') as start_hash
 from audit_heads where tenant = %(tenant)s"""
+# Of a row, or of the last one that retention has dropped.
+HASH = """
+select encode(hash, 'hex') from audit where tenant = %(tenant)s and n = %(n)s
+union all select encode(start_hash, 'hex') from audit_heads where tenant = %(tenant)s and start_n = %(n)s"""
 USERS = "select pseudonym, user_id from audit_users where tenant = %(tenant)s"
 # With the first row of the user.
 WRONG_USER = """
@@ -41,8 +45,7 @@ group by u.user_id order by n limit 1"""
 class Verification:
     """The result of a check. `start` and `end` enclose the intact rows; `broken` is None if all are intact.
 
-    `end` can be kept elsewhere: a later check that still has that row with that hash proves that no earlier row was
-    changed since.
+    `end` can be kept elsewhere, for a later check: see `Audit.verify`.
     """
 
     start: ChainEnd
@@ -68,19 +71,32 @@ class Audit:
         with transaction(self._connection, self._tenant), self._connection.cursor(row_factory=dict_row) as cursor:
             return [_describe_row(row) for row in cursor.execute(LIST.encode(), scope).fetchall()]
 
-    def verify(self) -> Verification:
-        """Checks all rows, the end of the chain, and that pseudonyms belong to their users."""
+    def verify(self, known: ChainEnd = BEGINNING) -> Verification:
+        """Checks all rows, the end of the chain, and that pseudonyms belong to their users.
+
+        `known` is the end at an earlier check. If it is still a row of the chain, no row before it was changed since,
+        not even by somebody who computed all hashes again. Raises UsageError if retention has dropped that row.
+        """
         self._record("audit.verify")
         with self._snapshot():
             start, head = self._read_ends()
+            if BEGINNING.n < known.n < start.n:
+                raise UsageError(f"row {known.n} cannot be checked: rows up to {start.n} were dropped by retention")
             end, broken = follow_chain(self._stream_rows(), start)
-            wrong = self._connection.execute(WRONG_USER, {"tenant": self._tenant}).fetchone()
-        if broken is None and end != head:
-            reason = f"rows {end.n + 1} to {head.n} are missing" if head.n > end.n else "the stored end does not match"
-            broken = BrokenRow(n=end.n + 1, reason=reason)
-        if broken is None and wrong:
-            broken = BrokenRow(n=wrong[1], reason=f"its user is not {wrong[0]!r}, whose name was put there")
+            broken = broken or find_lost_end(end, head) or self._find_other_row(known) or self._find_wrong_user()
         return Verification(start=start, end=end, broken=broken)
+
+    def _find_other_row(self, known: ChainEnd) -> BrokenRow | None:
+        """The known row, if the chain has another one in its place."""
+        scope = {"tenant": self._tenant, "n": known.n}
+        if known == BEGINNING or self._connection.execute(HASH, scope).fetchone() == (known.hash,):
+            return None
+        return BrokenRow(n=known.n, reason="it is not the row of the earlier check: a row up to it was changed")
+
+    def _find_wrong_user(self) -> BrokenRow | None:
+        """The first row of a user whose name was put in the place of another."""
+        row = self._connection.execute(WRONG_USER, {"tenant": self._tenant}).fetchone()
+        return BrokenRow(n=row[1], reason=f"its user is not {row[0]!r}, whose name was put there") if row else None
 
     def export(self, file: TextIO) -> int:
         """Writes all rows as JSON lines, oldest first, and returns their number.
@@ -92,7 +108,7 @@ class Audit:
         count = 0
         with self._snapshot():
             previous, _ = self._read_ends()
-            users = dict(self._connection.execute(USERS, {"tenant": self._tenant}).fetchall())
+            users: dict[str, str] = dict(self._connection.execute(USERS, {"tenant": self._tenant}).fetchall())
             for row in self._stream_rows():
                 user = users.get(json.loads(row.content)["user"], "")
                 line = {**asdict(row), "previous": previous.hash, "user_id": user}

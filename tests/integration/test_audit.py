@@ -16,7 +16,7 @@ from fakes.replies import stored_reply
 from psycopg import Connection
 from targets import publish, superuser
 
-from rag_core.errors import NotFoundError
+from rag_core.errors import NotFoundError, UsageError
 from rag_core.storage.audit import Change, Entry, append_entries, record
 from rag_core.storage.audit_reading import Audit, Verification, verify_export
 from rag_core.storage.catalog import Catalog
@@ -284,3 +284,33 @@ def test_a_row_of_thousands_of_documents_has_the_ids_of_some_and_the_count_of_al
         record(connection, TENANT, change)
     (entry,) = entries(store)
     assert (len(entry["resource"]["ids"]), entry["resource"]["count"]) == (1_000, 1_500)
+
+
+def test_a_chain_that_was_computed_again_is_found_by_the_end_of_an_earlier_check(store: Postgres) -> None:
+    with store.connect() as connection:
+        add(connection, 3)
+    known = verified(store).end
+    with superuser(store) as connection:
+        connection.execute("set session_replication_role = replica")
+        connection.execute("delete from rag.audit")
+        connection.execute("delete from rag.audit_heads")
+    with store.connect() as connection:
+        add(connection, 7)
+        audit = Audit(connection, TENANT)
+        assert audit.verify().broken is None
+        broken = audit.verify(known).broken
+    assert broken is not None
+    assert (broken.n, broken.reason[:36]) == (4, "it is not the row of the earlier che")
+
+
+def test_the_end_of_an_earlier_check_is_in_the_chain_until_retention_drops_it(store: Postgres) -> None:
+    with store.connect() as connection:
+        add(connection, 3)
+        audit = Audit(connection, TENANT)
+        known = audit.verify().end
+        assert audit.verify(known).broken is None
+        add(connection, 1)
+    with store.connect("rag_owner") as owner:
+        owner.execute("select drop_audit_months(now() + interval '70 days')")
+    with store.connect() as connection, pytest.raises(UsageError, match="row 4 cannot be checked: rows up to 6 were"):
+        Audit(connection, TENANT).verify(known)

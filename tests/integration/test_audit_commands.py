@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from commands import Rag, rag_in_process
+from documents import ROOT, Reader
 from targets import superuser
 
 from rag_core.storage.postgres import Postgres
@@ -62,3 +63,14 @@ def test_an_exported_file_is_private_and_can_be_verified(rag: Rag, tmp_path: Pat
     file.write_text("no row\n")
     refused = rag("audit", "verify", "--file", file)
     assert (refused.code, refused.err) == (2, "error: not a row of `rag audit export`: 'no row\\n'\n")
+
+
+def test_the_page_on_the_audit_can_be_followed(rag: Rag, store: Postgres, tmp_path: Path) -> None:
+    for _ in range(2):
+        rag("keys", "create", "--role", "reader")
+    last_row = rag("audit", "verify", "--json").json["end"]
+    known = {"12:9f86d081…": f"{last_row['n']}:{last_row['hash']}"}
+    reader = Reader(tmp_path, {"RAG_STORE__URL": store.dsn}, known, rag)
+    reader.follow((ROOT / "docs" / "how-to" / "audit.md").read_text())
+    assert rag("audit", "verify", "--known", f"1:{last_row['hash']}").code == 1
+    assert rag("audit", "verify", "--known", "one").code == 2
