@@ -310,11 +310,13 @@ class RateLimitSettings(Section):
 
     def tenant_rate(self, tenant: str, kind: RateKind) -> int:
         overrides = self.tenants.get(tenant, RateOverrides())
-        return int(overrides.tenant.get(kind, getattr(self.tenant, kind)))
+        rate: int = overrides.tenant.get(kind, getattr(self.tenant, kind))
+        return rate
 
     def user_rate(self, tenant: str, kind: RateKind) -> int:
         overrides = self.tenants.get(tenant, RateOverrides())
-        return int(overrides.user.get(kind, getattr(self.user, kind)))
+        rate: int = overrides.user.get(kind, getattr(self.user, kind))
+        return rate
 
 
 AuditedReads: TypeAlias = Literal["never", "authenticated", "always"]

@@ -1,5 +1,6 @@
 """Callers with an API key."""
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ class KeyAuthenticator:
     finder: KeyFinder
     clock: Callable[[], float] = time.monotonic
     _cache: dict[str, tuple[float, StoredKey]] = field(default_factory=dict)
+    _reading: dict[str, asyncio.Task[StoredKey | None]] = field(default_factory=dict)
 
     async def authenticate(self, token: str) -> Caller:
         if not token:
@@ -47,10 +49,19 @@ class KeyAuthenticator:
         """Unknown keys are not cached: anybody could fill the cache with them."""
         read_at, stored = self._cache.get(id, (0.0, None))
         if stored is None or self.clock() - read_at > CACHE_SECONDS:
-            stored = await self.finder.find(id)
-            self._cache.pop(id, None)
-            if stored is not None:
-                while len(self._cache) >= MAX_CACHED:
-                    self._cache.pop(next(iter(self._cache)))
-                self._cache[id] = self.clock(), stored
+            return await self._read(id)
+        return stored
+
+    async def _read(self, id: str) -> StoredKey | None:
+        """Reads the key once for all requests that wait for it, so that those of a busy key delay no other key."""
+        task = self._reading.get(id)
+        if task is None:
+            task = self._reading[id] = asyncio.create_task(self.finder.find(id))
+            task.add_done_callback(lambda _: self._reading.pop(id))
+        stored = await asyncio.shield(task)
+        self._cache.pop(id, None)
+        if stored is not None:
+            while len(self._cache) >= MAX_CACHED:
+                self._cache.pop(next(iter(self._cache)))
+            self._cache[id] = self.clock(), stored
         return stored

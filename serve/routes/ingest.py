@@ -4,6 +4,7 @@ The job ingests the documents of the request, a source that the gateway can list
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -14,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from rag_core.config import Settings
+from rag_core.config import RateKind, Settings
 from rag_core.errors import TooLargeError
 from rag_core.storage.queue import IngestRequest, Queue
 from rag_core.telemetry.traces import trace_headers
@@ -215,10 +216,11 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
 
 def _list_uses(caller: Caller, job: IngestRequest) -> list[Use]:
     """The documents of the request. The documents of a source are not known yet, so each location counts as one."""
-    uses = []
-    if job.documents:
-        uses.append(Use("bulk_documents" if "ingest:bulk" in caller.scopes else "documents", len(job.documents)))
-    return [*uses, Use("bulk_documents", len(job.locations))] if job.locations else uses
+    documents, bulk = len(job.documents), len(job.locations)
+    if "ingest:bulk" in caller.scopes:
+        documents, bulk = 0, documents + bulk
+    amounts: Mapping[RateKind, int] = {"documents": documents, "bulk_documents": bulk}
+    return [Use(kind, amount) for kind, amount in amounts.items() if amount]
 
 
 def _profile_settings(profiles: ServedProfiles, name: str) -> Settings:

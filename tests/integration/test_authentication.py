@@ -1,12 +1,13 @@
 """Callers of a gateway that requires API keys."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
 
 from rag_core.scopes import ROLES, SCOPES
-from rag_core.storage.keys import KeyFinder, KeyParts, Keys
+from rag_core.storage.keys import KeyFinder, KeyParts, Keys, StoredKey
 from rag_core.storage.postgres import Postgres
 from serve.authentication.keys import KeyAuthenticator
 from serve.gateway import build_fastapi
@@ -50,6 +51,26 @@ def test_a_key_works_until_it_is_revoked(gateway: TestClient, postgres: Postgres
         Keys(connection, "acme").revoke(key.id)
     gateway.app.state.profiles.own.services.authenticator._cache.clear()
     assert gateway.get("/v1/collections", headers=authorization).status_code == 401
+
+
+def test_requests_that_present_a_key_at_the_same_time_read_it_once(postgres: Postgres) -> None:
+    key = create_key(postgres, "acme", "reader")
+
+    class CountingFinder(KeyFinder):
+        reads = 0
+
+        async def find(self, id: str) -> StoredKey | None:
+            self.reads += 1
+            return await super().find(id)
+
+    async def present() -> tuple[int, set[str]]:
+        finder = CountingFinder(postgres)
+        authenticator = KeyAuthenticator(finder)
+        callers = await asyncio.gather(*(authenticator.authenticate(key.text) for _ in range(20)))
+        await authenticator.close()
+        return finder.reads, {caller.key_id for caller in callers}
+
+    assert asyncio.run(present()) == (1, {key.id})
 
 
 def test_the_operations_name_their_scopes(gateway: TestClient) -> None:

@@ -1,6 +1,7 @@
 """Rate limits in the store: exact under concurrency, and charged completely or not at all."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from threading import Thread
@@ -149,7 +150,10 @@ def test_the_store_admits_what_the_reference_admits(
     model = Model(burst=3)
 
     async def replay(limiter: RateLimiter) -> None:
+        passed = 0
+        limiter._refusals.clock = lambda: time.monotonic() + passed
         for pause, users, cost in steps:
+            passed += pause * STEP
             model.pass_time(pause * STEP)
             pass_time(postgres, pause * STEP)
             charges = [charge_of(cost, user, need=min(cost, 3)) for user in users]
@@ -159,3 +163,20 @@ def test_the_store_admits_what_the_reference_admits(
             assert [balance.room for balance in balances] == pytest.approx(expected, abs=0.25)
 
     run(postgres, replay)
+
+
+def test_a_refusal_is_repeated_from_memory_until_its_wait_is_over(postgres: Postgres) -> None:
+    clear(postgres)
+
+    async def refuse(limiter: RateLimiter) -> list[float]:
+        charges = [charge_of(cost=3)]
+        await limiter.charge(TENANT, charges)
+        first = await limiter.charge(TENANT, charges)
+        clear(postgres)  # the store would admit it
+        again = await limiter.charge(TENANT, charges)
+        limiter._refusals.clock = lambda: time.monotonic() + first[0].wait
+        return [balance.wait for balance in (*first, *again, *await limiter.charge(TENANT, charges))]
+
+    first, again, admitted = run(postgres, refuse)
+    assert 0 < again <= first
+    assert admitted == 0

@@ -13,32 +13,39 @@ create unlogged table rate_limits (
 
 -- Charges all costs, or none: only if each bucket has room for what its operation needs. A need of -infinity is always
 -- available. Rates are per second. Returns a row per bucket, in the order of the arguments: the room that is left, and
--- the seconds until the need is available. Rows are locked in the order of the key, so charges cannot deadlock.
+-- the seconds until the need is available. The buckets are locked in this order, so all callers must sort them in the
+-- same way. Single rows are read and written because a join over the arguments takes three times as long.
 create function charge_rate_limits(
   charged_tenant text, users text[], kinds text[], needs float8[], costs float8[], rates float8[], bursts float8[])
 returns table (room float8, wait float8) language plpgsql as $$
-declare moment timestamptz;
+declare
+  bucket record;
+  rooms float8[] := '{}';
+  moments timestamptz[] := '{}';
+  is_admitted boolean := true;
 begin
   perform set_config('app.tenant', charged_tenant, true);
-  insert into rate_limits (tenant, user_id, kind)
-    select charged_tenant, b.user_id, b.kind from unnest(users, kinds) b (user_id, kind) order by 2, 3
-    on conflict do nothing;
-  perform from rate_limits r join unnest(users, kinds) b (user_id, kind) on r.user_id = b.user_id and r.kind = b.kind
-    where r.tenant = charged_tenant order by r.user_id, r.kind for update of r;
-  moment := clock_timestamp();  -- after the locks: an earlier holder must not have measured later
-  return query
-    with buckets as materialized (
-      select b.*, greatest(0, r.level - b.rate * extract(epoch from moment - r.measured_at)::float8) as level
-      from unnest(users, kinds, needs, costs, rates, bursts)
-        with ordinality b (user_id, kind, need, cost, rate, burst, position)
-      join rate_limits r on r.tenant = charged_tenant and r.user_id = b.user_id and r.kind = b.kind
-    ), decision as materialized (
-      select bool_and(b.burst - b.level >= b.need) as is_admitted from buckets b
-    ), charged as (
-      update rate_limits r set level = b.level + b.cost, measured_at = moment from buckets b, decision d
-      where d.is_admitted and b.cost > 0 and r.tenant = charged_tenant and r.user_id = b.user_id and r.kind = b.kind
-    )
-    select b.burst - b.level - case when d.is_admitted then b.cost else 0 end,
-      greatest(0, b.need - (b.burst - b.level)) / b.rate
-    from buckets b, decision d order by b.position;
+  for i in 1 .. cardinality(users) loop
+    loop
+      select r.level, r.measured_at into bucket from rate_limits r
+        where r.tenant = charged_tenant and r.user_id = users[i] and r.kind = kinds[i] for update;
+      exit when found;
+      insert into rate_limits (tenant, user_id, kind) values (charged_tenant, users[i], kinds[i])
+        on conflict do nothing;
+    end loop;
+    moments[i] := clock_timestamp();  -- after the lock: its earlier holder must not have measured later
+    rooms[i] := bursts[i]
+      - greatest(0, bucket.level - rates[i] * extract(epoch from moments[i] - bucket.measured_at)::float8);
+    is_admitted := is_admitted and rooms[i] >= needs[i];
+  end loop;
+  for i in 1 .. cardinality(users) loop
+    wait := greatest(0, needs[i] - rooms[i]) / rates[i];
+    room := rooms[i];
+    if is_admitted and costs[i] > 0 then
+      room := room - costs[i];
+      update rate_limits r set level = bursts[i] - room, measured_at = moments[i]
+        where r.tenant = charged_tenant and r.user_id = users[i] and r.kind = kinds[i];
+    end if;
+    return next;
+  end loop;
 end $$;

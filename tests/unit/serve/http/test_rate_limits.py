@@ -1,17 +1,20 @@
 """Limits of requests by tenant and user: what is charged, and what the responses say."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
 import pytest
+import yaml
+from documents import ROOT, read_blocks
 from fakes.answering import ScriptedGenerator
 from fakes.serving import RecordingRetriever, scripted_graph
 from gateways import run_with_gateway
 
-from rag_core.config import AuthSettings, RateLimitSettings
+from rag_core.config import AuthSettings, RateKind, RateLimitSettings
 from rag_core.errors import StoreError
 from rag_core.events import Usage, ignore_event
 from rag_core.storage.rate_limits import Balance, Charge
@@ -155,3 +158,17 @@ def test_an_answer_is_returned_even_if_its_tokens_cannot_be_charged() -> None:
     services = graph(ScriptedLimiter(error=StoreError("gone")))
     query = Query(text="?", tenant=ADA.tenant)
     assert asyncio.run(MeteredAnswerer(AnswererOfTokens(), services, ADA).answer(query)) is query  # type: ignore[arg-type, comparison-overlap]
+
+
+def test_the_page_on_limits_has_valid_settings_and_shows_the_defaults() -> None:
+    page = (ROOT / "docs" / "how-to" / "limits.md").read_text()
+    (block,) = [block for block in read_blocks(page) if block.language == "yaml"]
+    limits = RateLimitSettings.model_validate(yaml.safe_load(block.text)["rate_limits"])
+    assert (limits.tenant_rate("harbour-team", "searches"), limits.user_rate("other-team", "searches")) == (5_000, 100)
+    rows = re.findall(r"^\| `(\w+)`.*? \| (.+) \| (.+) \|$", page, re.MULTILINE)
+    assert {row[0] for row in rows} == set(get_args(RateKind))
+    shown = {name: [int(rate.replace(",", "").replace("no limit", "0")) for rate in rates] for name, *rates in rows}
+    defaults = RateLimitSettings()
+    assert shown == {
+        kind: [getattr(defaults.tenant, kind), getattr(defaults.user, kind)] for kind in get_args(RateKind)
+    }
