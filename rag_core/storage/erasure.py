@@ -23,9 +23,11 @@ from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.retention import LAST_COMPLETED_JOBS
 
+# Collections are first: a merge locks the row of its collection, so segments are deleted after it has ended.
 TABLES = """
 select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant'
-where c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition order by 1"""
+where c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+order by c.relname <> 'collections', c.relname"""
 # A user is known as the one who began a conversation, or as one of several participants. Messages have no author, so a
 # conversation is erased as a whole.
 CONVERSATIONS = """
@@ -190,17 +192,14 @@ class Eraser:
             merge(self._connection, self._scope.tenant, collection, dead_share=0.0)
 
     def _delete_rows(self, table: str, selection: Selection) -> None:
-        changes = None if self._scope.covers_tenant else REDACTIONS.get(table)
-        if changes:
-            delete = SQL(DELETE).format(table=Identifier("rag", table), condition=SQL(OF_JOBS))
-            redact = SQL(REDACT).format(
-                table=Identifier("rag", table), changes=SQL(changes), condition=SQL(self._rules[table])
-            )
-            statements = [delete, redact]
-        else:
-            statements = [self._build(DELETE, table)]
-        for statement in statements:
-            self._connection.execute(statement, self._parameters(selection))
+        """Deletes the rows to erase. In jobs of other users, only texts are erased."""
+        parameters, name = self._parameters(selection), Identifier("rag", table)
+        if self._scope.covers_tenant or table not in REDACTIONS:
+            self._connection.execute(self._build(DELETE, table), parameters)
+            return
+        changes, rule = SQL(REDACTIONS[table]), SQL(self._rules[table])
+        self._connection.execute(SQL(DELETE).format(table=name, condition=SQL(OF_JOBS)), parameters)
+        self._connection.execute(SQL(REDACT).format(table=name, changes=changes, condition=rule), parameters)
 
     def _cancel_jobs(self, selection: Selection) -> None:
         """Cancels jobs before their rows go: their workers can then write nothing more."""
