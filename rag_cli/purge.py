@@ -24,7 +24,7 @@ def purge(
         typer.Option(help="Erase a user: conversations, answers, pushed documents, jobs, keys.", show_default=False),
     ] = "",
     session: Annotated[
-        str, typer.Option(help="Erase a conversation, of all groups of callers.", show_default=False)
+        str, typer.Option(help="Erase a conversation, of --user or else of all callers.", show_default=False)
     ] = "",
     older_than: Annotated[
         str,
@@ -50,8 +50,8 @@ def purge(
     """
     from jobs.purge import purge as run_purge
 
-    if sum(map(bool, (user, session, older_than))) > 1:
-        raise UsageError("--user, --session and --older-than cannot be combined: run one after the other")
+    if older_than and (user or session):
+        raise UsageError("--older-than cannot be combined with --user or --session: run one after the other")
     if not (user or session or older_than or options.tenant):
         raise UsageError("name what to erase: pass --user, --session, --older-than or --tenant")
     tenant = options.settings.tenant
@@ -71,10 +71,10 @@ def purge(
 
 
 def _describe(scope: ErasureScope) -> str:
+    if scope.session:
+        return f"conversation {scope.session} of {scope.user or 'all users'}"
     if scope.user:
         return f"user {scope.user}"
-    if scope.session:
-        return f"conversation {scope.session}"
     return f"what is older than {scope.days} days" if scope.days else "everything"
 
 
