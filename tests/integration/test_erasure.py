@@ -11,6 +11,7 @@ from drafts import TENANT, draft, weigh_draft
 from fakes.conversations import converse
 from fakes.replies import stored_reply
 from targets import begin, end, publish, superuser, write
+from test_maintenance import EAGER, indexes, notes
 from test_tenants import STRANGER, fill
 from trees import violations
 
@@ -49,6 +50,14 @@ def test_of_a_tenant_nothing_is_left_in_any_table(store: Postgres) -> None:
     assert {table for table, count in erased.items() if count.left} == set()
     assert {table: count.rows for table, count in purge(store, STRANGER, dry_run=True).items()} == theirs
     assert violations(store) == []
+
+
+def test_with_a_tenant_its_vector_indexes_go(store: Postgres) -> None:
+    publish(store, *notes(25))
+    EAGER.run(store, TENANT)
+    assert len(indexes(store)) == 1
+    purge(store)
+    assert indexes(store) == {}
 
 
 def test_a_dry_run_changes_nothing(store: Postgres) -> None:
