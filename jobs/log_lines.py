@@ -58,4 +58,5 @@ def erase_lines(file: Path, marks: Collection[str], dry_run: bool) -> FileCount:
             opened.seek(0)
             opened.writelines(kept)
             opened.truncate()
-    return FileCount(file=str(file), found=found, left=found if dry_run else 0)
+    left = found if dry_run else erase_lines(file, marks, dry_run=True).found
+    return FileCount(file=str(file), found=found, left=left)

@@ -11,6 +11,7 @@ from rag_cli.terminal.confirmation import require_confirmation
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_rows
 from rag_core.errors import UsageError
+from rag_core.storage.erasure import ErasureScope
 
 DAYS = re.compile(r"([1-9]\d{0,4})d")
 
@@ -23,7 +24,7 @@ def purge(
         typer.Option(help="Erase a user: conversations, answers, pushed documents, jobs, keys.", show_default=False),
     ] = "",
     session: Annotated[
-        str, typer.Option(help="Erase a conversation, of all groups of callers.", show_default=False)
+        str, typer.Option(help="Erase a conversation, of --user or else of all callers.", show_default=False)
     ] = "",
     older_than: Annotated[
         str,
@@ -48,17 +49,16 @@ def purge(
     Example: rag purge --user 7f3a --dry-run
     """
     from jobs.purge import purge as run_purge
-    from rag_core.storage.erasure import ErasureScope
 
-    if sum(map(bool, (user, session, older_than))) > 1:
-        raise UsageError("--user, --session and --older-than cannot be combined: run one after the other")
+    if older_than and (user or session):
+        raise UsageError("--older-than cannot be combined with --user or --session: run one after the other")
     if not (user or session or older_than or options.tenant):
         raise UsageError("name what to erase: pass --user, --session, --older-than or --tenant")
     tenant = options.settings.tenant
     scope = ErasureScope(tenant=tenant, user=user, session=session, days=_parse_days(older_than) if older_than else 0)
     if not dry_run:
-        named = next((f" {text} of" for text in (user, session, older_than) if text), " everything of")
-        require_confirmation(f"Erase{named} tenant {tenant}? It cannot be undone.", options, confirmed=yes)
+        question = f"Erase {_describe(scope)} of tenant {tenant}? It cannot be undone."
+        require_confirmation(question, options, confirmed=yes)
     report = run_purge(open_store(options), scope, dry_run, rewrite)
     if options.json:
         print_json({"dry_run": dry_run, **asdict(scope), **asdict(report), "left": report.left})
@@ -68,6 +68,14 @@ def purge(
         print_rows([asdict(file) for file in report.files], ("file", "found", "left"), options, "no files")
     if report.left and not dry_run:
         raise typer.Exit(1)
+
+
+def _describe(scope: ErasureScope) -> str:
+    if scope.session:
+        return f"conversation {scope.session} of {scope.user or 'all users'}"
+    if scope.user:
+        return f"user {scope.user}"
+    return f"what is older than {scope.days} days" if scope.days else "everything"
 
 
 def _parse_days(text: str) -> int:

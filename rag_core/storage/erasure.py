@@ -23,15 +23,23 @@ from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.retention import LAST_COMPLETED_JOBS
 
+# Collections are first: a merge locks the row of its collection, so segments are deleted after it has ended.
 TABLES = """
 select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant'
-where c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition order by 1"""
+where c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
+order by c.relname <> 'collections', c.relname"""
 # A user is known as the one who began a conversation, or as one of several participants. Messages have no author, so a
 # conversation is erased as a whole.
 CONVERSATIONS = """
 select c.id, c.session_id from conversations c where c.tenant = %(tenant)s and (c.user_id = %(user)s
-  or c.session_id = %(session)s or c.last_activity_at < %(before)s or exists (select from participants p
+  or c.session_id = %(session)s and (%(owner)s::text is null or c.user_id = %(owner)s)
+  or c.last_activity_at < %(before)s
+  or exists (select from participants p
     where p.tenant = c.tenant and p.conversation_id = c.id and p.name = %(user)s))"""
+# Other callers can have a conversation under the same session id, and then the same hash in experiments.
+SHARED_SESSIONS = """
+select distinct session_id from conversations
+where tenant = %(tenant)s and session_id = any(%(sessions)s) and id <> all(%(conversations)s)"""
 ANSWERS = """
 select id from replies where tenant = %(tenant)s and (conversation_id = any(%(conversations)s)
   or user_id = %(user)s or created_at < %(before)s)
@@ -86,7 +94,8 @@ DERIVED_TABLES = ("entities", "lexical_documents", "lexical_segments", "lexical_
 class ErasureScope:
     """What to erase of a tenant: the rows of a user, of a session, or those older than `days`.
 
-    One of the three is set. Without any of them, everything of the tenant is erased.
+    A session with a user is that of this user, else of all users. Without any of them, everything of the tenant is
+    erased.
     """
 
     tenant: str
@@ -112,7 +121,10 @@ class TableCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The ids of what is erased: other rows refer to them. `documents` are pairs of collection and id."""
+    """The ids of what is erased: other rows refer to them.
+
+    `sessions` are those that nobody else has. `documents` are pairs of collection and id.
+    """
 
     conversations: frozenset[UUID]
     sessions: frozenset[str]
@@ -151,10 +163,12 @@ class Eraser:
         with transaction(self._connection, self._scope.tenant):
             scope: dict[str, Any] = self._parameters()
             conversations = self._connection.execute(CONVERSATIONS, scope).fetchall()
-            scope["conversations"] = [id for id, _ in conversations]
+            sessions = {self._scope.session, *(session for _, session in conversations)} - {""}
+            scope |= {"conversations": [id for id, _ in conversations], "sessions": list(sessions)}
+            shared = {session for (session,) in self._connection.execute(SHARED_SESSIONS, scope)}
             return Selection(
                 conversations=frozenset(scope["conversations"]),
-                sessions=frozenset([*(session for _, session in conversations), *filter(None, [self._scope.session])]),
+                sessions=frozenset(sessions - shared),
                 answers=frozenset(id for (id,) in self._connection.execute(ANSWERS, scope)),
                 jobs=frozenset(id for (id,) in self._connection.execute(JOBS, scope)),
                 documents=frozenset(self._connection.execute(DOCUMENTS, scope).fetchall()),
@@ -173,7 +187,7 @@ class Eraser:
         """The ids, names and texts by which log lines can be recognized."""
         with transaction(self._connection, self._scope.tenant):
             texts = {text for (text,) in self._connection.execute(MARKS, self._parameters(selection))}
-        return frozenset(filter(None, {self._scope.user, self._scope.session, *texts}))
+        return frozenset({self._scope.session or self._scope.user, *texts} - {""})
 
     def erase(self, selection: Selection) -> None:
         """Cancels the open jobs, deletes the rows in one transaction, and rewrites the segments of the lexical index.
@@ -190,17 +204,14 @@ class Eraser:
             merge(self._connection, self._scope.tenant, collection, dead_share=0.0)
 
     def _delete_rows(self, table: str, selection: Selection) -> None:
-        changes = None if self._scope.covers_tenant else REDACTIONS.get(table)
-        if changes:
-            delete = SQL(DELETE).format(table=Identifier("rag", table), condition=SQL(OF_JOBS))
-            redact = SQL(REDACT).format(
-                table=Identifier("rag", table), changes=SQL(changes), condition=SQL(self._rules[table])
-            )
-            statements = [delete, redact]
-        else:
-            statements = [self._build(DELETE, table)]
-        for statement in statements:
-            self._connection.execute(statement, self._parameters(selection))
+        """Deletes the rows to erase. In jobs of other users, only texts are erased."""
+        parameters, name = self._parameters(selection), Identifier("rag", table)
+        if self._scope.covers_tenant or table not in REDACTIONS:
+            self._connection.execute(self._build(DELETE, table), parameters)
+            return
+        changes, rule = SQL(REDACTIONS[table]), SQL(self._rules[table])
+        self._connection.execute(SQL(DELETE).format(table=name, condition=SQL(OF_JOBS)), parameters)
+        self._connection.execute(SQL(REDACT).format(table=name, changes=changes, condition=rule), parameters)
 
     def _cancel_jobs(self, selection: Selection) -> None:
         """Cancels jobs before their rows go: their workers can then write nothing more."""
@@ -228,10 +239,12 @@ class Eraser:
 
     def _parameters(self, selection: Selection | None = None) -> dict[str, Any]:
         chosen = selection or NOTHING
+        user, session = self._scope.user or None, self._scope.session or None
         return {
             "tenant": self._scope.tenant,
-            "user": self._scope.user or None,
-            "session": self._scope.session or None,
+            "user": None if session else user,
+            "owner": user,
+            "session": session,
             "before": self._before,
             "conversations": list(chosen.conversations),
             "hashes": [self._hash_session(session) for session in chosen.sessions],

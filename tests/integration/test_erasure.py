@@ -11,12 +11,14 @@ from drafts import TENANT, draft, weigh_draft
 from fakes.conversations import converse
 from fakes.replies import stored_reply
 from targets import begin, end, publish, superuser, write
+from test_maintenance import EAGER, indexes, notes
 from test_tenants import STRANGER, fill
 from trees import violations
 
 from rag_core.answering.split import hash_conversation
 from rag_core.errors import FencedError, StoreError
 from rag_core.storage.erasure import ErasureScope, TableCount, erase
+from rag_core.storage.exposures import Exposure, Exposures
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.queue import IngestRequest, PushedDocument, Queue, build_retry_request
@@ -48,6 +50,14 @@ def test_of_a_tenant_nothing_is_left_in_any_table(store: Postgres) -> None:
     assert {table for table, count in erased.items() if count.left} == set()
     assert {table: count.rows for table, count in purge(store, STRANGER, dry_run=True).items()} == theirs
     assert violations(store) == []
+
+
+def test_with_a_tenant_its_vector_indexes_go(store: Postgres) -> None:
+    publish(store, *notes(25))
+    EAGER.run(store, TENANT)
+    assert len(indexes(store)) == 1
+    purge(store)
+    assert indexes(store) == {}
 
 
 def test_a_dry_run_changes_nothing(store: Postgres) -> None:
@@ -193,6 +203,19 @@ def test_a_session_leaves_the_others_of_the_user(store: Postgres) -> None:
         assert connection.execute("select count(*) from rag.messages").fetchone() == (2,)
 
 
+def test_a_session_of_a_user_leaves_that_of_others_with_its_part_in_experiments(store: Postgres) -> None:
+    mine = Query(text="who?", tenant=TENANT, session_id="one", user_id="ann")
+    converse(store, mine, replace(mine, user_id="bob", groups=("staff",)))
+    hash = hash_conversation(TENANT, "one")
+    with store.connect() as connection:
+        exposure = Exposure(experiment="e", variant="control", bucket=1, conversation=hash, tenant=TENANT)
+        Exposures(connection, TENANT).add({"failed": exposure})
+    assert purge(store, user="ann", session="one")["exposures"].found == 0
+    with superuser(store) as connection:
+        assert connection.execute("select user_id from rag.conversations").fetchall() == [("bob",)]
+    assert purge(store, session="one")["exposures"].found == 1
+
+
 def test_old_rows_are_erased_except_the_last_job_of_a_collection(store: Postgres) -> None:
     fill(store)
     publish(store, draft("file:///b.md", "new"))
@@ -246,7 +269,7 @@ def test_the_command_reports_every_table_and_that_nothing_is_left(
     ("arguments", "message"),
     [
         ([], "name what to erase"),
-        (["--user", "a", "--session", "b"], "cannot be combined"),
+        (["--user", "a", "--older-than", "9d"], "cannot be combined"),
         (["--older-than", "90"], "such as 90d"),
         (["--user", "a"], "Pass --yes"),
     ],
