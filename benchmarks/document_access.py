@@ -36,7 +36,7 @@ MEMBERSHIPS = (1, 10, 25, 50)
 BATCH = 256
 QUESTIONS, ROUNDS, K = 50, 3, 10
 QUERY = Query(text="", tenant=TENANT, collection=COLLECTION)
-NO_ROLE = "select"
+NO_ROLE = "select %(local)s::boolean"
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ async def compare_roles(postgres: Postgres, questions: Matrix) -> tuple[Searches
         for round_number in range(ROUNDS + 1):
             for question in questions:
                 with_policies = await _search(reader, question)
-                with patch.object(snapshot, "BECOME_READER", NO_ROLE):
+                with patch.object(snapshot, "ASSUME_READER", NO_ROLE):  # read when the connection is opened
                     without = await _search(other, question)
                 if round_number:  # the first round fills the caches
                     times[0].append(with_policies)

@@ -40,10 +40,11 @@ ASSUME_ROLE = """
 select set_config('role', rolname, false) from pg_roles
 where rolname = %(role)s and pg_has_role(session_user, oid, 'member')"""
 SET_TENANT = "select set_config('app.tenant', %(tenant)s, true)"
-SET_GROUPS = "select set_config('app.groups', %(groups)s::text[]::text, true)"
-# Until the end of the transaction. A role that was created after the last migration has no rights yet: it is not used.
-BECOME_READER = """
-select set_config('role', rolname, true) from pg_roles
+SET_CALLER = """
+select set_config('app.tenant', %(tenant)s, true), set_config('app.groups', %(groups)s::text[]::text, true)"""
+# A role that was created after the last migration has no rights yet: it is not used.
+ASSUME_READER = """
+select set_config('role', rolname, %(local)s) from pg_roles
 where rolname = 'rag_reader' and pg_has_role(session_user, oid, 'member')
   and has_table_privilege(oid, 'rag.documents', 'select')"""
 LIMIT_TIME = "select set_config('statement_timeout', %(timeout_ms)s::text, true)"
@@ -156,8 +157,8 @@ def transaction(connection: Connection, tenant: str) -> Iterator[None]:
 def read_transaction(connection: Connection, tenant: str, groups: Sequence[str]) -> Iterator[None]:
     """Opens a transaction that sees no contents of documents that members of `groups` may not read."""
     with transaction(connection, tenant):
-        connection.execute(SET_GROUPS, {"groups": list(groups)})
-        connection.execute(BECOME_READER)
+        connection.execute(SET_CALLER, {"tenant": tenant, "groups": list(groups)})
+        connection.execute(ASSUME_READER, {"local": True})
         yield
 
 

@@ -17,7 +17,7 @@ from rag_core.errors import StoreError
 from rag_core.stage import pause_timeout
 from rag_core.storage.missing_collection import COLLECTION_NAMES, missing_collection_error
 from rag_core.storage.pools import build_pool
-from rag_core.storage.postgres import ASSUME_ROLE, BECOME_READER, SET_GROUPS, SET_TENANT, Postgres, redact_dsn
+from rag_core.storage.postgres import ASSUME_READER, ASSUME_ROLE, SET_CALLER, Postgres, redact_dsn
 from rag_core.types import Query
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class Snapshots:
 
     def __init__(self, postgres: Postgres, protect: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self._protect = protect
-        self._pool = build_pool(postgres, READING, configure_connection, min_size=1, max_size=CONNECTIONS)
+        self._pool = build_pool(postgres, READING, configure_reader, min_size=1, max_size=CONNECTIONS)
         self._shown = redact_dsn(postgres.dsn)
 
     async def close(self) -> None:
@@ -200,9 +200,8 @@ class Snapshots:
                 connection = await opening.enter_async_context(self._pool.connection())
                 async with connection.pipeline():
                     await connection.execute(BEGIN)
-                    await connection.execute(SET_TENANT, {"tenant": shared.query.tenant})
-                    await connection.execute(SET_GROUPS, {"groups": list(shared.query.groups)})
-                    await connection.execute(BECOME_READER)
+                    caller = {"tenant": shared.query.tenant, "groups": list(shared.query.groups)}
+                    await connection.execute(SET_CALLER, caller)
                     await _limit_statements(shared, connection, seconds)
                     await connection.execute(OPENED)
                     scope = await _read_scope(connection, shared.query)
@@ -222,6 +221,11 @@ async def _limit_statements(shared: Reading, connection: AsyncConnection, second
 async def configure_connection(connection: AsyncConnection) -> None:
     await connection.execute(ASSUME_ROLE, {"role": "rag_app"})
     await register_vector_async(connection)
+
+
+async def configure_reader(connection: AsyncConnection) -> None:
+    await configure_connection(connection)
+    await connection.execute(ASSUME_READER, {"local": False})
 
 
 async def _read_scope(connection: AsyncConnection, query: Query) -> dict[str, Any]:

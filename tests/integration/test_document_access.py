@@ -1,6 +1,7 @@
 """Documents that only some groups can read: conditions of the statements and policies of the role, each without the
 other."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -12,9 +13,10 @@ from drafts import SPACE, TENANT, draft, draft_with_failure, vector, weigh_draft
 from psycopg import AsyncConnection
 from targets import begin, end, publish, superuser, write
 
+from benchmarks import document_access
 from rag_core.errors import NotFoundError
 from rag_core.retrieval.graph import GraphLeg
-from rag_core.storage import snapshot
+from rag_core.storage import corpus, snapshot
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.ledger import Ledger
@@ -175,3 +177,22 @@ def test_failures_and_events_of_a_job_are_those_of_readable_documents(store: Pos
             failures = ledger.readable_failures(job, groups, UUID(int=0), 10)
             assert (len(events), len(failures)) == (count, count)
             assert count_rows(store, "job_items", *groups) == count
+
+
+@pytest.mark.slow
+def test_members_of_few_and_of_many_groups_find_what_a_brute_force_filter_finds(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The benchmark with 800 chunks: a search for fewer than 20 documents compares their vectors."""
+    monkeypatch.setattr(corpus, "MAX_EXACT_DOCUMENTS", 20)
+    access = document_access.build_corpus(800)
+    document_access.publish(store, access)
+    rows = asyncio.run(document_access.compare_members(store, access))
+    assert [(row.groups, row.chunks, row.plan.partition(",")[0], row.same_bm25) for row in rows] == [
+        (1, 16, "exact", 1.0),
+        (10, 160, "hnsw", 1.0),
+        (25, 400, "hnsw", 1.0),
+        (50, 800, "hnsw", 1.0),
+    ]
+    assert rows[0].recall == 1
+    assert min(row.recall for row in rows) >= 0.97

@@ -123,6 +123,7 @@ async def follow(client: AsyncClient, job: str) -> None:
             pass
 
 
+@pytest.mark.slow
 def test_a_request_names_the_groups_of_each_document(store: Postgres) -> None:
     def documents(access: Sequence[str] | None) -> Any:
         rows = [{"id": "open", "text": "Open text."}, {"id": "pay", "text": "Secret text.", "access": access}]
