@@ -18,8 +18,8 @@ from serve.row_queue import RowQueue
 
 MAX_WAITING = 10_000
 """Rows that wait for the store; further ones are dropped, logged and counted in a metric."""
-BATCH = 200
-"""Rows of a transaction. Changes of the tenant wait until it is committed, a few milliseconds."""
+BATCH = 50
+"""Rows of a transaction. Changes of the tenant wait until it is committed."""
 WRITE_TIMEOUT = 5.0
 """Seconds for each statement that writes rows."""
 
