@@ -14,6 +14,8 @@ Statuses: TypeAlias = tuple[int, int, int]
 OF_USER: Statuses = (200, 404, 404)
 OF_TENANT: Statuses = (200, 200, 404)
 OF_EVERYONE: Statuses = (200, 200, 200)
+NO_PROVIDER: Statuses = (404, 404, 404)
+"""The mode `keys` has no provider of tokens."""
 CURSOR: Statuses = (200, 422, 422)
 """A cursor is valid only for the user who received it."""
 
@@ -47,8 +49,8 @@ class Operation:
     examples: Sequence[Example]
 
 
-def plain(path: str) -> Example:
-    return Example(PLAIN, lambda _world, _owner, _caller: Sent(path=path), OF_EVERYONE)
+def plain(path: str, statuses: Statuses = OF_EVERYONE) -> Example:
+    return Example(PLAIN, lambda _world, _owner, _caller: Sent(path=path), statuses)
 
 
 def listing(path: str, *more: Example) -> tuple[Example, ...]:
@@ -133,6 +135,9 @@ def messages(session: str) -> Callable[[World, Person], str]:
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/healthz"): Operation(None, [plain("/healthz")]),
     ("GET", "/readyz"): Operation(None, [plain("/readyz")]),
+    ("GET", "/.well-known/oauth-protected-resource"): Operation(
+        None, [plain("/.well-known/oauth-protected-resource", NO_PROVIDER)]
+    ),
     ("POST", "/v1/retrieve"): Operation(
         "retrieve:read", [body("/v1/retrieve", search), Example(CURSOR_PLACE, next_page, CURSOR)]
     ),

@@ -82,7 +82,7 @@ def test_every_change_has_its_row(store: Postgres) -> None:
         replies.add([stored_reply("ans_1")], timeout=60)
         for _ in range(2):
             replies.add_feedback(Feedback(answer_id="ans_1", rating=1), "a key", "same")
-        ConversationList(connection, TENANT, ()).erase("s", "")
+        ConversationList(connection, TENANT, ()).erase("s", str)
         catalog.drop_collection("default")
     assert [entry["operation"] for entry in entries(store)] == [
         *("ingest", "jobs.end", "ingest", "jobs.cancel", "documents.delete", "keys.create", "keys.revoke"),
@@ -96,7 +96,7 @@ def test_a_change_that_fails_has_no_row(store: Postgres) -> None:
         with pytest.raises(NotFoundError):
             Keys(connection, TENANT).revoke("unknown1")
         with pytest.raises(NotFoundError):
-            ConversationList(connection, TENANT, ()).erase("unknown", "")
+            ConversationList(connection, TENANT, ()).erase("unknown", str)
         with pytest.raises(psycopg.errors.DivisionByZero), transaction(connection, TENANT):
             record_and_fail(connection)
     assert entries(store) == []

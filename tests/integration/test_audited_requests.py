@@ -105,7 +105,7 @@ def test_a_refused_request_has_a_row_if_its_caller_is_known(store: Postgres) -> 
 def test_a_change_has_one_row_which_names_the_caller(store: Postgres) -> None:
     document = add_document(store)
     with store.connect() as connection:
-        Replies(connection, TENANT).add([stored_reply("ans_1")], timeout=60)
+        Replies(connection, TENANT).add([stored_reply("ans_1", user_id="ada")], timeout=60)
     with gateway(store) as client:
         assert client.delete(f"/v1/documents/{document}").status_code == 204
         assert client.post("/v1/feedback", json={"answer_id": "ans_1", "rating": 1}).status_code == 201

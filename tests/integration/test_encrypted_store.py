@@ -31,7 +31,9 @@ pytestmark = pytest.mark.postgres
 MARKER = "Zanzibarium"
 KEYS = {id: b64encode(id.encode() * 16).decode() for id in ("k1", "k2")}
 QUERY = Query(text=f"Who is {MARKER} Smith?", tenant=DEFAULT_TENANT, session_id="s")
-TABLES = "select tablename from pg_tables where schemaname = 'rag' order by 1"
+TABLES = """
+select relname from pg_class
+where relnamespace = 'rag'::regnamespace and relkind in ('r', 'p') and not relispartition order by 1"""
 
 
 def cipher(active: str, *ids: str) -> TextCipher:
@@ -59,7 +61,7 @@ def read(store: Postgres, cipher: TextCipher) -> list[object]:
     with store.connect() as connection:
         (reply,) = Replies(connection, DEFAULT_TENANT, cipher).read()
         (turn,) = MemorySessions(connection, DEFAULT_TENANT, "postgres", cipher).history("m", 9)
-        conversations = ConversationList(connection, DEFAULT_TENANT, (), cipher)
+        conversations = ConversationList(connection, DEFAULT_TENANT, (), cipher=cipher)
         (conversation,) = conversations.conversations(9, "infinity 00000000-0000-0000-0000-000000000000")
         answer, question = conversations.messages("s", 9, 99)
     feedback = [reply.question, reply.standalone, reply.corrected_answer, reply.comments]
@@ -182,7 +184,7 @@ def test_a_missing_key_affects_only_its_conversation(store: Postgres) -> None:
     other = Query(text="Another one?", tenant=DEFAULT_TENANT, session_id="other")
     converse(store, other, cipher=TWO)
     with store.connect() as connection:
-        conversations = ConversationList(connection, DEFAULT_TENANT, (), TWO)
+        conversations = ConversationList(connection, DEFAULT_TENANT, (), cipher=TWO)
         listed = conversations.conversations(9, "infinity 00000000-0000-0000-0000-000000000000")
         assert {row["id"]: row["title"] for row in listed} == {"s": "", "other": other.text}
         assert len(conversations.messages("other", 9, 99)) == 2

@@ -19,7 +19,7 @@ where status = 'completed' or pushes"""
 
 
 def test_every_kind_has_days() -> None:
-    assert RetentionSettings().model_dump().keys() >= DELETIONS.keys()
+    assert RetentionSettings().model_dump().keys() >= DELETIONS.keys() - {"rate limits"}
 
 
 def test_events_and_uploads_end_before_their_jobs(store: Postgres) -> None:
