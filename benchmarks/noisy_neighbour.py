@@ -37,9 +37,8 @@ from rag_core.wiring.embedding import embedding_space
 
 HOST, PORT = "127.0.0.1", 8130
 QUIET, NOISY = "quiet-tenant", "noisy-tenant"
-QUIET_PAUSE = 0.2
-"""Seconds between two searches of the quiet tenant: 300 a minute."""
-NOISE_FACTOR = 10
+NOISE, QUIETNESS = 10, 0.3
+"""The searches of the noisy and of the quiet tenant, as multiples of the limit of a tenant."""
 NOISY_USERS = 4
 MAX_OUTSTANDING = 64
 LEAD_SECONDS = 2.0
@@ -78,8 +77,8 @@ def main() -> None:
             Gateway("fair turns", servers.enter_context(_serve(unlimited, PORT + 1)), strangers),
             Gateway("neither", servers.enter_context(_serve(unlimited, PORT + 2)), colleagues),
         ]
-        rate = NOISE_FACTOR * settings.rate_limits.tenant.searches / 60
-        asyncio.run(_measure(gateways, quiet_key, questions(texts), rate, arguments))
+        limit = settings.rate_limits.tenant.searches / 60
+        asyncio.run(_measure(gateways, quiet_key, questions(texts), limit, arguments))
 
 
 def _publish(postgres: Postgres, settings: Settings, tenant: str, texts: Sequence[str]) -> None:
@@ -129,18 +128,20 @@ async def _measure(
     gateways: Sequence[Gateway],
     quiet_key: str,
     questions_left: Iterator[str],
-    rate: float,
+    limit: float,
     arguments: argparse.Namespace,
 ) -> None:
+    """`limit`: searches of a tenant a second."""
+    pause = 1 / (QUIETNESS * limit)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
         for gateway in gateways:
             await _wait_until_ready(session, gateway)
-            await _search_quietly(session, gateway, quiet_key, questions_left, arguments.seconds)  # warms caches
+            await _search_quietly(session, gateway, quiet_key, questions_left, pause, arguments.seconds)  # warms caches
         for _ in range(arguments.rounds):
             for gateway in gateways:
-                quiet = session, gateway, quiet_key, questions_left, arguments.seconds
+                quiet = session, gateway, quiet_key, questions_left, pause, arguments.seconds
                 gateway.alone += await _search_quietly(*quiet)
-                noise = asyncio.create_task(_make_noise(session, gateway, questions_left, rate))
+                noise = asyncio.create_task(_make_noise(session, gateway, questions_left, NOISE * limit))
                 await asyncio.sleep(LEAD_SECONDS)
                 gateway.beside += await _search_quietly(*quiet)
                 noise.cancel()
@@ -162,17 +163,23 @@ async def _wait_until_ready(session: aiohttp.ClientSession, gateway: Gateway) ->
 
 
 async def _search_quietly(
-    session: aiohttp.ClientSession, gateway: Gateway, key: str, questions_left: Iterator[str], seconds: float
+    session: aiohttp.ClientSession,
+    gateway: Gateway,
+    key: str,
+    questions_left: Iterator[str],
+    pause: float,
+    seconds: float,
 ) -> list[float]:
-    """The milliseconds of each search. One begins `QUIET_PAUSE` after the one before it, or when that has ended."""
+    """The milliseconds of each successful search. One begins `pause` seconds after the other, or when that has ended."""
     milliseconds, until = [], time.perf_counter() + seconds
     while (began := time.perf_counter()) < until:
         status = await _search(session, gateway.url, key, next(questions_left))
         taken = time.perf_counter() - began
-        milliseconds.append(1000 * taken)
-        if status != 200:
+        if status == 200:
+            milliseconds.append(1000 * taken)
+        else:
             gateway.failures[status] += 1
-        await asyncio.sleep(max(0.0, QUIET_PAUSE - taken))
+        await asyncio.sleep(max(0.0, pause - taken))
     return milliseconds
 
 
@@ -207,10 +214,11 @@ async def _search(session: aiohttp.ClientSession, url: str, key: str, question: 
 
 def _show(gateway: Gateway) -> None:
     p50, p95 = np.percentile(gateway.alone, [50, 95])
-    p50_beside, p95_beside = np.percentile(gateway.beside, [50, 95])
+    p50_beside, p95_beside = np.percentile(gateway.beside or [np.nan], [50, 95])
+    failed = gateway.failures.total() / (gateway.failures.total() + len(gateway.alone) + len(gateway.beside))
     print(
         f"{gateway.name:20} {p50:12.1f}{p95:12.1f}{p95_beside:12.1f}{p50_beside / p50:12.2f}{p95_beside / p95:12.2f}"
-        f"{gateway.failures.total():12}  {dict(sorted(gateway.noise.items()))}"
+        f"{failed:12.3f}  {dict(sorted(gateway.noise.items()))}"
     )
 
 
