@@ -1,7 +1,8 @@
 """Searches of a collection whose documents belong to 50 groups, compared with a brute-force filter.
 
 Each document can be read by the members of one group, so a member of one group reads 2 % of the collection. The vectors
-are random around common centres; nothing is embedded. Machines are noisy, so compare the ratios of one run.
+are random around common centres; nothing is embedded. Each search is followed by the same search of a second
+collection, which has the same documents without groups: the ratios compare these pairs.
 
     python -m benchmarks.document_access
     python -m benchmarks.document_access --rows 4000
@@ -30,12 +31,14 @@ from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres
 from rag_core.types import Draft, Matrix, Query
 
-TENANT, COLLECTION = "benchmark", "default"
+TENANT, RESTRICTED, OPEN = "benchmark", "restricted", "open"
 GROUPS = 50
 MEMBERSHIPS = (1, 10, 25, 50)
 BATCH = 256
 QUESTIONS, ROUNDS, K = 50, 3, 10
-QUERY = Query(text="", tenant=TENANT, collection=COLLECTION)
+QUERY = Query(text="", tenant=TENANT, collection=RESTRICTED)
+OPEN_QUERY = replace(QUERY, collection=OPEN)
+ALL_GROUPS = tuple(f"group-{number}" for number in range(GROUPS))
 NO_ROLE = "select %(local)s::boolean"
 
 
@@ -86,10 +89,11 @@ def main() -> None:
     rows = _arguments().rows
     print(heading())
     print(f"input     {rows} chunks, {rows // CHUNKS_PER_DOCUMENT} documents, {GROUPS} groups, {QUESTIONS} questions")
-    corpus = build_corpus(rows)
+    corpus, open_corpus = build_corpus(rows), build_corpus(rows, OPEN)
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         postgres = Postgres.open(dsn)
-        publish(postgres, corpus)
+        publish(postgres, corpus, RESTRICTED)
+        publish(postgres, open_corpus, OPEN)
         with_policies, without = asyncio.run(compare_roles(postgres, vectors(QUESTIONS, seed=8)))
         ratios = [with_policies.percentile(percent) / without.percentile(percent) for percent in (50, 95)]
         print(
@@ -103,95 +107,82 @@ def main() -> None:
             )
 
 
-def build_corpus(rows: int) -> Corpus:
+def build_corpus(rows: int, collection: str = RESTRICTED) -> Corpus:
+    """The documents of a collection, each with its group, or without groups if the collection is `OPEN`."""
     embeddings = vectors(rows)
     owners = np.random.default_rng(33).permutation(rows // CHUNKS_PER_DOCUMENT) % GROUPS
     documents = [
-        replace(draft, access=(f"group-{owner}",))
-        for draft, owner in zip(drafts(passages(rows), embeddings, TENANT, COLLECTION), owners, strict=True)
+        replace(draft, access=() if collection == OPEN else (f"group-{owner}",))
+        for draft, owner in zip(drafts(passages(rows), embeddings, TENANT, collection), owners, strict=True)
     ]
     ids = [chunk.id for draft in documents for chunk in draft.chunks]
     return Corpus(documents, ids, embeddings.astype(np.float16).astype(np.float32))
 
 
-def publish(postgres: Postgres, corpus: Corpus) -> None:
-    """Publishes the documents without groups, and builds the index."""
-    documents = [replace(draft, access=()) for draft in corpus.documents]
-    with closing(begin_job(postgres, TENANT, COLLECTION, SPACE, documents).open()) as writer:
-        for first in range(0, len(documents), BATCH):
-            writer.publish(documents[first : first + BATCH])
-    Maintenance(build_at=1, drop_below=0).run(postgres, TENANT)
-
-
-def restrict(postgres: Postgres, corpus: Corpus) -> None:
-    """Stores the groups of all documents."""
-    access: Mapping[UUID, Sequence[str]] = {draft.id: draft.access for draft in corpus.documents}
-    with closing(begin_job(postgres, TENANT, COLLECTION, SPACE, []).open()) as writer:
-        writer.change_access(access)
+def publish(postgres: Postgres, corpus: Corpus, collection: str) -> None:
+    """Publishes the documents, and builds the index."""
+    with closing(begin_job(postgres, TENANT, collection, SPACE, corpus.documents).open()) as writer:
+        for first in range(0, len(corpus.documents), BATCH):
+            writer.publish(corpus.documents[first : first + BATCH])
     Maintenance(build_at=1, drop_below=0).run(postgres, TENANT)
 
 
 async def compare_roles(postgres: Postgres, questions: Matrix) -> tuple[Searches, Searches]:
-    """The searches of the role with policies and of the role without, in turns."""
+    """Searches without groups, by the role with policies and by the role without, in turns."""
     reader, other = CorpusReader(postgres), CorpusReader(postgres)
-    times: tuple[list[float], list[float]] = ([], [])
+    with_policies, without = list[float](), list[float]()
     try:
         for round_number in range(ROUNDS + 1):
             for question in questions:
-                with_policies = await _search(reader, question)
+                _, own = await _search(reader, OPEN_QUERY, question)
                 with patch.object(snapshot, "ASSUME_READER", NO_ROLE):  # read when the connection is opened
-                    without = await _search(other, question)
+                    _, others = await _search(other, OPEN_QUERY, question)
                 if round_number:  # the first round fills the caches
-                    times[0].append(with_policies)
-                    times[1].append(without)
+                    with_policies.append(own)
+                    without.append(others)
     finally:
         await reader.close()
         await other.close()
-    return Searches([], times[0]), Searches([], times[1])
+    return Searches([], with_policies), Searches([], without)
 
 
-async def _search(reader: CorpusReader, question: Matrix) -> float:
+async def _search(reader: CorpusReader, query: Query, question: Matrix) -> tuple[list[UUID], float]:
+    """The hits of a dense search, and its milliseconds."""
     began = time.perf_counter()
-    await reader.rank_dense(QUERY, question, SPACE, K)
-    return 1_000 * (time.perf_counter() - began)
+    ranking = await reader.rank_dense(query, question, SPACE, K)
+    return [id for id, _ in ranking], 1_000 * (time.perf_counter() - began)
 
 
 async def compare_members(postgres: Postgres, corpus: Corpus) -> list[Comparison]:
-    """Searches without groups first, then stores the groups, and searches as a member of 1, 10, 25 and 50 groups."""
-    questions, texts = vectors(QUESTIONS, seed=8), passages(QUESTIONS, seed=9)
+    """Searches as a member of 1, 10, 25 and all groups."""
+    texts = [" ".join(text.split()[:5]) for text in passages(QUESTIONS, seed=9)]
     reader = CorpusReader(postgres)
     try:
-        free = await _search_dense(reader, QUERY, questions)
-        rankings = [await reader.rank_bm25(_ask(QUERY, text), len(corpus.chunk_ids), Bm25(1.5, 0.75)) for text in texts]
-        restrict(postgres, corpus)
-        return [
-            await _compare_member(reader, corpus, questions, texts, free, rankings, number) for number in MEMBERSHIPS
-        ]
+        rankings = {}
+        for text in texts:
+            query = replace(QUERY, text=text, groups=ALL_GROUPS)
+            rankings[text] = await reader.rank_bm25(query, len(corpus.chunk_ids), Bm25(1.5, 0.75))
+        return [await _compare_member(reader, corpus, rankings, number) for number in MEMBERSHIPS]
     finally:
         await reader.close()
 
 
 async def _compare_member(
-    reader: CorpusReader,
-    corpus: Corpus,
-    questions: Matrix,
-    texts: Sequence[str],
-    free: Searches,
-    rankings: Sequence[Sequence[tuple[UUID, float]]],
-    number: int,
+    reader: CorpusReader, corpus: Corpus, rankings: Mapping[str, Sequence[tuple[UUID, float]]], number: int
 ) -> Comparison:
-    query = replace(QUERY, groups=tuple(f"group-{group}" for group in range(number)))
+    """`rankings` holds all chunks that BM25 finds for each question, by the question."""
+    questions, query = vectors(QUESTIONS, seed=8), replace(QUERY, groups=ALL_GROUPS[:number])
     rows = corpus.readable_chunks(query.groups)
-    searches = await _search_dense(reader, query, questions)
-    true = [corpus.rank(question, rows) for question in questions]
+    searches, free = await _search_in_pairs(reader, query, questions)
     readable = {corpus.chunk_ids[row] for row in rows}
-    same = []
-    for text, ranking in zip(texts, rankings, strict=True):
-        hits = await reader.rank_bm25(_ask(query, text), K, Bm25(1.5, 0.75))
-        same.append(hits == [pair for pair in ranking if pair[0] in readable][:K])
-    found = [len({*ids} & {*best}) / len(best) for ids, best in zip(searches.ids, true, strict=True)]
     if not readable.issuperset(id for ids in searches.ids for id in ids):
         raise AssertionError("a search returned a chunk that the member may not read")
+    true = [corpus.rank(question, rows) for question in questions]
+    found = [len({*ids} & {*best}) / len(best) for ids, best in zip(searches.ids, true, strict=True)]
+    same = []
+    for text, ranking in rankings.items():
+        hits = await reader.rank_bm25(replace(query, text=text), K, Bm25(1.5, 0.75))
+        same.append(hits == [pair for pair in ranking if pair[0] in readable][:K])
     return Comparison(
         groups=number,
         chunks=len(rows),
@@ -203,23 +194,14 @@ async def _compare_member(
     )
 
 
-def _ask(query: Query, text: str) -> Query:
-    """The query for the first words of a text."""
-    return replace(query, text=" ".join(text.split()[:5]))
-
-
-async def _search_dense(reader: CorpusReader, query: Query, questions: Matrix) -> Searches:
-    ids: list[list[UUID]] = []
-    milliseconds: list[float] = []
-    for round_number in range(ROUNDS + 1):
-        ids.clear()
-        for question in questions:
-            began = time.perf_counter()
-            ranking = await reader.rank_dense(query, question, SPACE, K)
-            if round_number:  # the first round fills the caches
-                milliseconds.append(1_000 * (time.perf_counter() - began))
-            ids.append([id for id, _ in ranking])
-    return Searches(ids, milliseconds)
+async def _search_in_pairs(reader: CorpusReader, query: Query, questions: Matrix) -> tuple[Searches, Searches]:
+    """The searches of the query, and those of the collection without groups, in turns."""
+    ids = [(await _search(reader, query, question))[0] for question in questions]  # fills the caches, too
+    milliseconds, free = list[float](), list[float]()
+    for question in np.tile(questions, (ROUNDS, 1)):
+        milliseconds.append((await _search(reader, query, question))[1])
+        free.append((await _search(reader, OPEN_QUERY, question))[1])
+    return Searches(ids, milliseconds), Searches([], free)
 
 
 async def explain_plan(reader: CorpusReader, query: Query, question: Matrix) -> str:

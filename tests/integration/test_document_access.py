@@ -186,7 +186,8 @@ def test_members_of_few_and_of_many_groups_find_what_a_brute_force_filter_finds(
     """The benchmark with 800 chunks: a search for fewer than 20 documents compares their vectors."""
     monkeypatch.setattr(corpus, "MAX_EXACT_DOCUMENTS", 20)
     access = document_access.build_corpus(800)
-    document_access.publish(store, access)
+    document_access.publish(store, access, document_access.RESTRICTED)
+    document_access.publish(store, document_access.build_corpus(800, document_access.OPEN), document_access.OPEN)
     rows = asyncio.run(document_access.compare_members(store, access))
     assert [(row.groups, row.chunks, row.plan.partition(",")[0], row.same_bm25) for row in rows] == [
         (1, 16, "exact", 1.0),

@@ -67,6 +67,10 @@ def test_a_bucket_is_kept_in_step(reader: Reader, tmp_path: Path) -> None:
         reader.follow(page("how-to/s3"))
 
 
+def test_documents_of_groups_are_found_by_their_members(reader: Reader) -> None:
+    reader.follow(page("how-to/document-access"))
+
+
 def test_own_objects_chunk_embed_retrieve_and_write(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])  # commands append the reader's folder
     reader.follow(page("how-to/extend"))
