@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from access_world import KEYED_QUESTION, Person, World, idempotency_key
+from access_world import KEYED_DOCUMENT, KEYED_QUESTION, Person, World, idempotency_key
 
 from rag_core.scopes import Scope
 
@@ -249,7 +249,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "ingest:write",
         [
             body("/v1/ingest", lambda *_: {"documents": [{"id": "a", "text": "A text."}]}, (202, 202, 202)),
-            keyed("/v1/ingest", lambda *_: {"documents": [{"id": "a", "text": "The same text."}]}, (202, 202, 202)),
+            keyed("/v1/ingest", lambda *_: KEYED_DOCUMENT, (202, 202, 202)),
         ],
     ),
     ("GET", "/v1/jobs"): Operation("jobs:read", listing("/v1/jobs")),

@@ -99,7 +99,14 @@ MUTANTS = (
     ),
     Mutant(
         "tenant of a referenced conversation and policies",
-        [Edit(REFERENCES, "where tenant = %(tenant)s and id = %(reference)s", "where id = %(reference)s")],
+        [
+            Edit(REFERENCES, "where tenant = %(tenant)s and id = %(reference)s", "where id = %(reference)s"),
+            Edit(
+                CONVERSATIONS,
+                '"select from conversations where tenant = %(tenant)s and',
+                '"select from conversations where',
+            ),
+        ],
         [OPEN_POLICIES],
         first="conversations",
     ),
@@ -137,6 +144,14 @@ MUTANTS = (
         "user of the idempotency keys of jobs",
         [Edit("rag_core/storage/queue.py", '"user_id": request.user_id}', '"user_id": ""}')],
         first="ingest",
+    ),
+    Mutant(
+        "user of the idempotency keys of feedback",
+        [
+            Edit(REPLIES, "%(key)s, %(fingerprint)s, %(user)s)", "%(key)s, %(fingerprint)s, '')"),
+            Edit(REPLIES, "user_id = %(user)s and idempotency_key", "user_id = '' and idempotency_key"),
+        ],
+        first="feedback",
     ),
     Mutant(
         "tenant and user of the ids of repeated answers",

@@ -56,6 +56,8 @@ BOB = Person(tenant="acme", user="bob", word="tamarisk")
 EVE = Person(tenant="umbra", user="eve", word="hellebore")
 PEOPLE = (ADA, BOB, EVE)
 KEYED_QUESTION = "Who replaces the keys?"
+KEYED_DOCUMENT = {"documents": [{"id": "a", "text": "The same text."}]}
+"""The question and the document that everyone has sent with an idempotency key."""
 TENANT_WORDS = {"acme": "ocotillo", "umbra": "jacaranda"}
 
 
@@ -246,8 +248,9 @@ def _converse(world: World, person: Person) -> None:
     for session in ("mine", "second", f"only-{person.user}", f"talk-{person.user}"):
         asked = {"question": question, "conversation_id": session}
         world.send(person, "POST", "/v1/answer", json=asked)
-    rating = {"answer_id": world.answers[person.user], "rating": 1, "comment": person.word}
-    world.send(person, "POST", "/v1/feedback", json=rating)
+    rating = {"answer_id": world.answers[person.user], "rating": 0}
+    for path, body in (("/v1/feedback", rating), ("/v1/ingest", KEYED_DOCUMENT)):
+        world.send(person, "POST", path, json=body, headers={"Idempotency-Key": idempotency_key(person)})
 
 
 def idempotency_key(owner: Person) -> str:

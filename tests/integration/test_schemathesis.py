@@ -6,7 +6,7 @@ For longer, beside `rag serve`: the command below with `-n 500`, and without `--
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -15,6 +15,8 @@ from example_counts import scale_examples
 from fakes.serving import serve_graph, serve_profiles
 from trees import hashing_settings, ingest, write
 
+from rag_core.scopes import SCOPES
+from rag_core.storage.keys import Keys
 from rag_core.storage.postgres import Postgres
 from serve.gateway_settings import SettingsSource, load_gateway_settings
 from serve.profiles import build_profiles
@@ -89,9 +91,23 @@ def test_every_answer_of_every_profile_is_one_that_the_schema_tells_of(store: Po
     assert set(PROFILES) <= set(profiles.built_names)
 
 
-def check_schema(address: str, folder: Path, environment: Mapping[str, str] = MappingProxyType({})) -> None:
+def test_every_answer_to_an_administrator_with_a_key_is_one_of_the_schema(store: Postgres, tmp_path: Path) -> None:
+    settings = hashing_settings(f"store.url={store.dsn}", "auth.mode=keys")
+    ingest(store, write(tmp_path / "files", FILES), settings=settings)
+    with store.connect() as connection:
+        key = Keys(connection, settings.tenant).create(SCOPES, user="root")
+    with serve_graph(open_shared_resources(settings).build_services(settings)) as address:
+        check_schema(address, tmp_path, options=["--header", f"Authorization: Bearer {key.text}"])
+
+
+def check_schema(
+    address: str,
+    folder: Path,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    options: Sequence[str] = (),
+) -> None:
     (folder / "schemathesis.toml").write_text(CONFIGURATION)
-    command = [*SCHEMATHESIS, "run", f"{address}/openapi.json", *OPTIONS, "-n", str(scale_examples(15))]
+    command = [*SCHEMATHESIS, "run", f"{address}/openapi.json", *OPTIONS, *options, "-n", str(scale_examples(15))]
     variables = {**os.environ, **environment}
     done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=290, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
