@@ -170,7 +170,7 @@ async def _search_quietly(
     pause: float,
     seconds: float,
 ) -> list[float]:
-    """The milliseconds of each successful search. One begins `pause` seconds after the last one, or when that ended."""
+    """The milliseconds of each successful search. One begins `pause` seconds after the other, or at its end."""
     milliseconds, until = [], time.perf_counter() + seconds
     while (began := time.perf_counter()) < until:
         status = await _search(session, gateway.url, key, next(questions_left))

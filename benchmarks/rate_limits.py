@@ -22,8 +22,8 @@ from rag_core.storage.postgres import Postgres
 from rag_core.storage.rate_limits import CONNECTIONS, PLANS_AND_TIMEOUT, Charge, RateLimiter
 
 CHARGES = [
-    Charge(kind="searches", user=user, cost=1, need=1, per_minute=rate, burst=100)
-    for user, rate in (("", 1_000), ("ada", 500))
+    Charge(kind="searches", user=user, cost=1, need=1, per_minute=1e9, burst=1e9)  # none is refused
+    for user in ("", "ada")
 ]
 
 
