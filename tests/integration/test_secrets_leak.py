@@ -30,7 +30,7 @@ from rag_core.types import DEFAULT_TENANT
 from serve.authentication.caller import Caller
 from serve.services import Services
 
-pytestmark = [pytest.mark.postgres, pytest.mark.slow]
+pytestmark = [pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(600)]
 
 STEM = "Leak7Q"
 """A part of every secret."""

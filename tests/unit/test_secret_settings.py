@@ -12,6 +12,7 @@ from commands import Rag, rag_in_process
 from rag_core.config import HIDE_SECRETS, Settings, list_secrets
 from rag_core.errors import ConfigError
 from rag_core.settings import load_settings
+from rag_core.storage.postgres import Postgres
 from rag_core.wiring.ingestion import record_settings
 from serve.gateway_settings import SettingsSource
 
@@ -140,3 +141,7 @@ def test_a_replica_gets_only_the_variables_that_are_settings(monkeypatch: pytest
     source = SettingsSource().model_dump_json()
     assert "env:RAG_KEY_1" in source
     assert MARKER not in source
+
+
+def test_an_opened_store_does_not_show_its_dsn() -> None:
+    assert MARKER not in repr(Postgres(f"host=h password={MARKER}"))
