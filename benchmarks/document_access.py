@@ -92,13 +92,13 @@ def main() -> None:
     corpus, open_corpus = build_corpus(rows), build_corpus(rows, OPEN)
     with scratch_folder() as scratch, server_in(scratch) as dsn:
         postgres = Postgres.open(dsn)
-        publish(postgres, corpus, RESTRICTED)
         publish(postgres, open_corpus, OPEN)
         with_policies, without = asyncio.run(compare_roles(postgres, vectors(QUESTIONS, seed=8)))
         ratios = [with_policies.percentile(percent) / without.percentile(percent) for percent in (50, 95)]
         print(
             f"policies  nothing restricted: p50 {ratios[0]:.2f} x, p95 {ratios[1]:.2f} x of the same without policies"
         )
+        publish(postgres, corpus, RESTRICTED)
         print(f"{'groups':>8} {'chunks':>8} {'recall@10':>10} {'same bm25':>10} {'p50':>7} {'p95':>7}   plan")
         for row in asyncio.run(compare_members(postgres, corpus)):
             print(
