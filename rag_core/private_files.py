@@ -1,16 +1,13 @@
 """The rule for files with secrets: other users of the machine cannot read them."""
 
-import os
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rag_core.errors import ConfigError
+from rag_core.secret_references import check_permissions, is_reference
 from rag_core.telemetry.scrubbing import scrub
 
-REFERENCES = ("env:", "file:", "vault:")
-"""The beginnings of values that only name the place of a secret."""
 MARKS = ("[secret]", "[key]", "[token]")
 
 
@@ -18,21 +15,11 @@ def check_private(file: Path, document: Mapping[str, Any]) -> None:
     """Raises ConfigError if the document, which was read from the file, has a secret that other users can read."""
     secret = next(_list_secrets(document, ()), "")
     if secret:
-        status = file.stat()
-        check_mode(file, secret, status.st_mode, owned=status.st_uid == os.geteuid())
-
-
-def check_mode(file: Path, secret: str, mode: int, *, owned: bool) -> None:
-    """Raises ConfigError unless only this user can read the file, as Postgres requires of the keys of its clients.
-
-    `secret` says what is in the file. A file that another user, such as root, owns can be readable by its group.
-    """
-    allowed = 0o700 if owned else 0o740
-    if stat.S_IMODE(mode) & ~allowed & 0o777:
-        raise ConfigError(
-            f"{file} contains a secret ({secret}), and other users can use the file (mode {stat.S_IMODE(mode):04o}): "
-            f"run chmod 600 {file}, or move the secret to the environment"
-        )
+        try:
+            check_permissions(file.stat())
+        except ValueError as error:
+            message = f"{file} contains a secret ({secret}): {error}, or move the secret to the environment"
+            raise ConfigError(message) from None
 
 
 def _list_secrets(value: object, path: tuple[str, ...]) -> Iterator[str]:
@@ -44,7 +31,7 @@ def _list_secrets(value: object, path: tuple[str, ...]) -> Iterator[str]:
         case list():
             for member in value:
                 yield from _list_secrets(member, path)
-        case str() if value and not value.startswith(REFERENCES):
+        case str() if value and not is_reference(value):
             cleaned = str(scrub({path[-1]: value})[path[-1]]) if path else value
             if any(mark in cleaned and mark not in value for mark in MARKS):
                 yield ".".join(path)

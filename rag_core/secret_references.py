@@ -88,14 +88,14 @@ def _read_file(place: str) -> str:
 
 
 def check_permissions(status: os.stat_result) -> None:
-    """Raises ValueError if the file of a secret has other readers than its owner, or than the group of root's file.
+    """Raises ValueError if other users can use the file of a secret. Postgres has the same rule for its key files.
 
-    Postgres has the same rule for its key files. The exception for root is for files that an orchestrator mounts.
+    The group can read the file of another user, such as root: an orchestrator mounts secrets like that.
     """
     mode = stat.S_IMODE(status.st_mode)
-    allowed = 0o750 if status.st_uid == 0 else 0o700
+    allowed = 0o700 if status.st_uid == os.geteuid() else 0o740
     if mode & 0o777 & ~allowed:
-        raise ValueError(f"others can read the file (mode {mode:04o}); use chmod {allowed & 0o640:o}")
+        raise ValueError(f"other users can use the file (mode {mode:04o}): run chmod {allowed & 0o640:o}")
 
 
 def _read_vault(place: str) -> str:

@@ -5,26 +5,7 @@ from pathlib import Path
 import pytest
 
 from rag_core.errors import ConfigError
-from rag_core.private_files import check_mode
 from rag_core.settings import load_settings
-
-FILE = Path("rag.yaml")
-
-
-@pytest.mark.parametrize(
-    ("mode", "owned"), [(0o600, True), (0o400, True), (0o700, True), (0o640, False), (0o440, False)]
-)
-def test_a_private_file_is_accepted(mode: int, owned: bool) -> None:
-    check_mode(FILE, "store.url", mode, owned=owned)
-
-
-@pytest.mark.parametrize(
-    ("mode", "owned"), [(0o644, True), (0o640, True), (0o602, True), (0o604, False), (0o660, False), (0o644, False)]
-)
-def test_a_file_that_others_can_use_is_refused_with_its_mode(mode: int, owned: bool) -> None:
-    with pytest.raises(ConfigError, match=r"run chmod 600 rag\.yaml") as refused:
-        check_mode(FILE, "store.url", mode, owned=owned)
-    assert f"contains a secret (store.url), and other users can use the file (mode {mode:04o})" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -72,23 +72,25 @@ def test_a_missing_file_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "mode", "allowed"),
+    ("is_own", "mode", "allowed"),
     [
-        (1000, 0o600, True),
-        (1000, 0o400, True),
-        (1000, 0o640, False),
-        (1000, 0o604, False),
-        (0, 0o640, True),
-        (0, 0o440, True),
-        (0, 0o644, False),
+        (True, 0o600, True),
+        (True, 0o400, True),
+        (True, 0o640, False),
+        (True, 0o602, False),
+        (False, 0o640, True),
+        (False, 0o440, True),
+        (False, 0o660, False),
+        (False, 0o644, False),
     ],
 )
-def test_only_the_owner_reads_a_file_or_the_group_of_roots_file(owner: int, mode: int, allowed: bool) -> None:
+def test_only_the_owner_uses_a_file_and_its_group_reads_that_of_another(is_own: bool, mode: int, allowed: bool) -> None:
+    owner = os.geteuid() if is_own else os.geteuid() + 1
     status = os.stat_result((0o100000 | mode, 0, 0, 1, owner, 0, 0, 0, 0, 0))
     if allowed:
         check_permissions(status)
         return
-    with pytest.raises(ValueError, match=f"others can read the file .mode {mode:04o}.; use chmod 6[04]0"):
+    with pytest.raises(ValueError, match=f"other users can use the file .mode {mode:04o}.: run chmod 6[04]0"):
         check_permissions(status)
 
 
