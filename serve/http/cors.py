@@ -21,7 +21,7 @@ def add_cors(app: FastAPI, origins: Sequence[str]) -> None:
         app.add_middleware(
             CORSMiddleware,
             allow_origins=origins,
-            allow_methods=["DELETE", "GET", "POST"],
+            allow_methods=["DELETE", "GET", "POST", "PUT"],
             allow_headers=["*"],
             expose_headers=EXPOSED_HEADERS,
         )
