@@ -259,8 +259,13 @@ def _retry_seconds(response: httpx2.Response) -> float:
 
 
 def _credentials() -> Mapping[str, str]:
-    """The key is not an option: other users of the machine can read command lines."""
-    key = os.environ.get(API_KEY_VARIABLE, "")
+    """The key is not an option: other users of the machine can read command lines.
+
+    Raises UsageError, without quoting it, for a key that a header cannot have.
+    """
+    key = os.environ.get(API_KEY_VARIABLE, "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise UsageError(f"{API_KEY_VARIABLE} must have printable ASCII characters only; copy the whole key again")
     return {"Authorization": f"Bearer {key}"} if key else {}
 
 

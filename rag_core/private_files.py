@@ -33,5 +33,12 @@ def _list_secrets(value: object, path: tuple[str, ...]) -> Iterator[str]:
                 yield from _list_secrets(member, path)
         case str() if value and not is_reference(value):
             cleaned = str(scrub({path[-1]: value})[path[-1]]) if path else value
-            if any(mark in cleaned and mark not in value for mark in MARKS):
+            if _is_encryption_key(path, value) or any(mark in cleaned and mark not in value for mark in MARKS):
                 yield ".".join(path)
+
+
+def _is_encryption_key(path: tuple[str, ...], value: str) -> bool:
+    """True for a key of `encryption.keys`, which looks like no other secret, in a mapping or in an override."""
+    setting, _, key = value.partition("=")
+    is_override = setting.startswith("encryption.keys.") and not key.startswith(("env:", "file:", "vault:"))
+    return path[-3:-1] == ("encryption", "keys") or is_override

@@ -28,11 +28,12 @@ def check_transport(dsn: str, environment: Mapping[str, str]) -> None:
 
 def _find_host(parameters: Mapping[str, object], environment: Mapping[str, str]) -> str:
     """The host that libpq connects to; empty for its default, a unix socket."""
-    given = parameters.get("hostaddr") or parameters.get("host")
     service = parameters.get("service") or environment.get("PGSERVICE")
-    if not given and service:
-        return f"service {service}"  # its file can name any host
-    return str(given or environment.get("PGHOSTADDR") or environment.get("PGHOST") or "")
+    if address := parameters.get("hostaddr"):
+        return str(address)
+    if service:
+        return f"service {service}"  # its file can name any address, even next to a host
+    return str(environment.get("PGHOSTADDR") or parameters.get("host") or environment.get("PGHOST") or "")
 
 
 def _is_local(host: str) -> bool:

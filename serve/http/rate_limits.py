@@ -14,6 +14,7 @@ from rag_core.config import RateKind, Settings
 from rag_core.errors import RateLimitedError, StoreError
 from rag_core.events import Event, Listener, Usage, ignore_event
 from rag_core.protocols import Answerer
+from rag_core.storage.queue import IngestRequest
 from rag_core.storage.rate_limits import Balance, Charge
 from rag_core.types import Query, Reply
 from serve.authentication.caller import Caller
@@ -50,6 +51,15 @@ async def limit_searches(request: Request, caller: Reader) -> None:
 async def limit_answers(request: Request, caller: Chatter) -> None:
     """Raises RateLimitedError if there are too many answers, or if earlier answers used too many tokens."""
     await charge_request(request, caller, Use("answers", 1), Use("tokens", 0, need=1))
+
+
+def list_ingest_uses(caller: Caller, job: IngestRequest) -> list[Use]:
+    """The documents of a job. The documents of a source are not known yet, so each location counts as one."""
+    documents, bulk = len(job.documents), len(job.locations)
+    if "ingest:bulk" in caller.scopes:
+        documents, bulk = 0, documents + bulk
+    amounts: Mapping[RateKind, int] = {"documents": documents, "bulk_documents": bulk}
+    return [Use(kind, amount) for kind, amount in amounts.items() if amount]
 
 
 async def charge_request(request: Request, caller: Caller, *uses: Use) -> None:

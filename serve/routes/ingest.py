@@ -4,7 +4,6 @@ The job ingests the documents of the request, a source that the gateway can list
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +14,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from rag_core.config import RateKind, Settings
+from rag_core.config import Settings
 from rag_core.errors import TooLargeError
 from rag_core.storage.queue import IngestRequest, Queue
 from rag_core.telemetry.traces import trace_headers
@@ -33,8 +32,9 @@ from serve.bodies.ingest_requests import (
 from serve.bodies.openapi import BODY_PROBLEMS, RATE_PROBLEMS, Responses
 from serve.bodies.uploads import open_upload_form
 from serve.http.dependencies import CurrentProfiles, Ingester
+from serve.http.policy import check_bulk
 from serve.http.problems import RejectedDocumentsError, describe_problem
-from serve.http.rate_limits import Use, charge_request
+from serve.http.rate_limits import charge_request, list_ingest_uses
 from serve.http.request_headers import IdempotencyKey, WaitSeconds
 from serve.http.responses import json_response
 from serve.profiles import ServedProfiles
@@ -186,8 +186,6 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
             raise TooLargeError(parsed.rejected[0].too_large)
         raise RejectedDocumentsError([error for rejected in parsed.rejected for error in rejected.errors])
     services, settings = context.profiles.own.services, _profile_settings(context.profiles, parsed.profile)
-    if parsed.source or len(parsed.accepted) > services.settings.ingestion.bulk_documents:
-        context.caller.require("ingest:bulk")
     new_job = IngestRequest(
         collection=parsed.collection,
         profile=settings.profile,
@@ -198,9 +196,6 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
         user_id=context.caller.user,
     )
     if source := parsed.source:
-        rules = location_rules(services.settings, context.caller.tenant)
-        for location in source.locations:
-            rules.check(location)
         new_job = replace(
             new_job,
             locations=tuple(source.locations),
@@ -208,19 +203,14 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
             confirmed=source.confirmed,
             checksum=source.checksum,
         )
-    from_thread.run(charge_request, context.request, context.caller, *_list_uses(context.caller, new_job))
+    check_bulk(context.caller, new_job, services.settings)
+    rules = location_rules(services.settings, context.caller.tenant)
+    for location in new_job.locations:
+        rules.check(location)
+    from_thread.run(charge_request, context.request, context.caller, *list_ingest_uses(context.caller, new_job))
     with services.postgres.connect() as connection:
         job = Queue(connection, context.caller.tenant).enqueue(new_job, context.idempotency_key, parsed.fingerprint)
     return Submission(parsed=parsed, job=job)
-
-
-def _list_uses(caller: Caller, job: IngestRequest) -> list[Use]:
-    """The documents of the request. The documents of a source are not known yet, so each location counts as one."""
-    documents, bulk = len(job.documents), len(job.locations)
-    if "ingest:bulk" in caller.scopes:
-        documents, bulk = 0, documents + bulk
-    amounts: Mapping[RateKind, int] = {"documents": documents, "bulk_documents": bulk}
-    return [Use(kind, amount) for kind, amount in amounts.items() if amount]
 
 
 def _profile_settings(profiles: ServedProfiles, name: str) -> Settings:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Annotated, Any
 from uuid import UUID
 
+from anyio import from_thread
 from fastapi import APIRouter, Query, Request, Response
 
 from rag_core.config import Settings
@@ -15,10 +16,12 @@ from rag_core.telemetry.traces import trace_headers
 from rag_core.wire.jobs import FailedDocument, Ingested, Job, Jobs, Links, ListedJob, StageWork
 from rag_core.wiring.ingestion import settings_from_job
 from serve.authentication.caller import Caller
-from serve.bodies.openapi import success_response
+from serve.bodies.openapi import RATE_PROBLEMS, success_response
 from serve.http.connections import open_ledger
 from serve.http.cursors import NIL_ID, PageParameters, build_listing
 from serve.http.dependencies import CurrentServices, Ingester, JobReader
+from serve.http.policy import check_bulk
+from serve.http.rate_limits import charge_request, list_ingest_uses
 from serve.http.responses import json_response
 from serve.public_errors import hide_places
 from serve.services import Services
@@ -64,12 +67,12 @@ def cancel(id: UUID, caller: Ingester, services: CurrentServices) -> Response:
     return json_response(_describe_job(id, PageParameters(), caller, services))
 
 
-@router.post("/v1/jobs/{id}/retry", status_code=202, responses=success_response(Ingested, status=202))
+@router.post("/v1/jobs/{id}/retry", status_code=202, responses=success_response(Ingested, RATE_PROBLEMS, status=202))
 def retry(id: UUID, caller: Ingester, services: CurrentServices, request: Request) -> Response:
     """Queues a new job for the documents that failed temporarily, or for everything if the job did not complete.
 
     If the job's process was killed, the job is first ended as failed. Responds with 422 if the job has not ended, and
-    with 404 if there is nothing to retry.
+    with 404 if there is nothing to retry. The scope `ingest:bulk` and the rate limits apply as to `/v1/ingest`.
     """
     with open_ledger(services, caller) as ledger:
         if ledger.job(str(id))["abandoned"]:
@@ -80,6 +83,8 @@ def retry(id: UUID, caller: Ingester, services: CurrentServices, request: Reques
         traceparent=trace_headers().get("traceparent", ""),
         user_id=caller.user,
     )
+    check_bulk(caller, retry_request, services.settings)
+    from_thread.run(charge_request, request, caller, *list_ingest_uses(caller, retry_request))
     with services.postgres.connect() as connection:
         new_job = Queue(connection, caller.tenant).enqueue(retry_request)
     links = job_links(new_job.job_id)

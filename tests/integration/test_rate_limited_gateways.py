@@ -3,15 +3,19 @@
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from fakes.serving import RecordingRetriever, scripted_graph
 from fastapi.testclient import TestClient
+from httpx import Response
 
 from rag_core.config import AuthSettings, RateLimitSettings
 from rag_core.scopes import ROLES, Scope
 from rag_core.storage.keys import KeyFinder, Keys
+from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres
+from rag_core.storage.queue import IngestRequest, PushedDocument, Queue
 from serve.authentication.keys import KeyAuthenticator
 from serve.gateway import build_fastapi
 from serve.profiles import ServedProfiles
@@ -75,6 +79,36 @@ def test_documents_are_counted_and_a_refused_request_queues_nothing(
     assert [ingest(4, bulk), ingest(1, bulk)] == [202, 429]
 
 
+def test_a_retry_counts_its_documents_and_needs_the_scopes_of_the_first_request(
+    gateways: list[TestClient], store: Postgres
+) -> None:
+    key, bulk = key_of(store, "first-tenant"), key_of(store, "first-tenant", "ingest:bulk")
+    pushed = [
+        cancel_new_job(store, documents=(PushedDocument(id=id, body=b"Keys are replaced."),)) for id in ("a", "b", "c")
+    ]
+    listed = cancel_new_job(store, locations=("file:///srv/docs",))
+
+    def retry(job: UUID, headers: dict[str, str]) -> Response:
+        return gateways[0].post(f"/v1/jobs/{job}/retry", headers=headers)
+
+    refused = retry(listed, key)
+    assert (refused.status_code, 'scope="ingest:bulk"' in refused.headers["WWW-Authenticate"]) == (403, True)
+    assert [retry(listed, bulk).status_code for _ in range(5)] == [202] * 4 + [429]
+    assert [retry(job, key).status_code for job in pushed] == [202, 202, 429]
+
+
+def cancel_new_job(
+    store: Postgres, locations: tuple[str, ...] = (), documents: tuple[PushedDocument, ...] = ()
+) -> UUID:
+    request = IngestRequest(
+        collection="default", profile="default", settings={}, locations=locations, documents=documents
+    )
+    with store.connect() as connection:
+        job = Queue(connection, "first-tenant").enqueue(request).job_id
+        Ledger(connection, "first-tenant").end(job, "cancelled")
+    return job
+
+
 def test_a_form_that_exceeds_a_limit_is_refused_with_the_time_to_wait(
     gateways: list[TestClient], store: Postgres
 ) -> None:
@@ -94,6 +128,7 @@ def test_the_routes_that_have_limits_say_so(gateways: list[TestClient]) -> None:
         "/v1/answer",
         "/v1/chat/completions",
         "/v1/ingest",
+        "/v1/jobs/{id}/retry",
         "/v1/retrieve",
         "/v1/vector_stores/{collection}/search",
     }

@@ -15,6 +15,8 @@ from rag_core.settings import load_settings
         ("store: {url: 'host=/run dbname=rag password=hunter2'}", "store.url"),
         ("profiles: {harbour: {store: {url: 'postgresql://me:hunter2@/rag'}}}", "profiles.harbour.store.url"),
         ("generation: {type: openai, model: m, api_key_env: sk-hunter2hunter2}", "generation.api_key_env"),
+        ("encryption: {active: k1, keys: {k1: hunter2}}", "encryption.keys.k1"),
+        ("applications: [{args: {set: ['encryption.keys.k1=hunter2']}}]", "applications.args.set"),
     ],
 )
 def test_settings_with_a_secret_must_be_private(tmp_path: Path, text: str, secret: str) -> None:
@@ -32,6 +34,7 @@ def test_settings_with_a_secret_must_be_private(tmp_path: Path, text: str, secre
     [
         "store: {url: 'env:RAG_DSN'}",
         "store: {url: 'postgresql://me@127.0.0.1/rag'}",
+        "encryption: {active: k1, keys: {k1: 'env:RAG_KEY_1'}}",
         "generation: {type: openai, model: m, api_key_env: LLM_KEY}",
     ],
 )

@@ -114,3 +114,26 @@ def test_refused_credentials_are_an_error_that_names_the_variable_and_the_scope(
         with pytest.raises(UsageError) as refused:
             Receipt.from_response(response)
         assert (str(refused.value), refused.value.exit_code) == (f"refused{hint}", 2)
+
+
+@pytest.mark.parametrize("key", ["rk_a1B2c3D4_…", "rk_a1B2c3D4_a\nb", "rk_a1B2c3D4_\x7f"])
+def test_a_key_that_no_header_can_have_is_refused_without_being_quoted(
+    monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("RAG_API_KEY", key)
+    with pytest.raises(UsageError, match=r"^RAG_API_KEY must have printable ASCII characters") as refused:
+        server_client.check_server("http://127.0.0.1:9")
+    assert "a1B2c3D4" not in str(refused.value)
+
+
+def test_spaces_around_a_key_are_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+
+    def respond(client: httpx2.Client, request: httpx2.Request, **_: Any) -> httpx2.Response:
+        sent.append(request.headers["Authorization"])
+        return httpx2.Response(200, request=request)
+
+    monkeypatch.setenv("RAG_API_KEY", " rk_a1B2c3D4_secret\n")
+    monkeypatch.setattr(httpx2.Client, "send", respond)
+    server_client.check_server("http://127.0.0.1:9")
+    assert sent == ["Bearer rk_a1B2c3D4_secret"]

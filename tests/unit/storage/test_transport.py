@@ -40,6 +40,8 @@ def test_a_local_server_and_a_stated_mode_are_accepted(dsn: str, environment: Ma
         ("host=localhost hostaddr=10.0.0.7", {}, "10.0.0.7"),
         ("dbname=rag", {"PGHOST": "db.internal"}, "db.internal"),
         ("dbname=rag", {"PGHOSTADDR": "10.0.0.7"}, "10.0.0.7"),
+        ("host=localhost", {"PGHOSTADDR": "10.0.0.7"}, "10.0.0.7"),
+        ("host=localhost service=rag", {}, "service rag"),
         ("host=db.internal sslmode=prefer", {"PGSSLMODE": "require"}, "db.internal"),
         ("host=db.internal", {"PGSSLMODE": "allow"}, "db.internal"),
         ("service=rag", {}, "service rag"),

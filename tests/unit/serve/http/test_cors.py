@@ -10,6 +10,8 @@ from gateways import run_with_gateway
 from pydantic import ValidationError
 
 from rag_core.config import ApiSettings
+from serve.gateway import build_fastapi
+from serve.profiles import ServedProfiles
 
 PAGE, STRANGER = "https://app.example.org", "https://evil.example"
 
@@ -38,6 +40,12 @@ def test_a_preflight_of_an_allowed_page_is_granted_without_cookies() -> None:
     assert response.headers["access-control-allow-origin"] == PAGE
     assert response.headers["access-control-allow-headers"] == "authorization,content-type,x-stainless-os"
     assert "access-control-allow-credentials" not in response.headers
+
+
+def test_a_preflight_grants_the_methods_of_all_routes() -> None:
+    paths = build_fastapi(ServedProfiles(scripted_graph())).openapi()["paths"]
+    methods = {method.upper() for operations in paths.values() for method in operations}
+    assert set(preflight(PAGE).headers["access-control-allow-methods"].split(", ")) == methods
 
 
 @pytest.mark.parametrize("origin", [STRANGER, f"{PAGE}.evil.example", f"{PAGE}:8443", "http://app.example.org", "null"])
