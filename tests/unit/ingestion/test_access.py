@@ -168,6 +168,28 @@ def test_a_single_file_has_the_access_file_next_to_it(tmp_path: Path) -> None:
     assert entry.access == line.access == ("hr",)
 
 
+def test_access_files_are_no_documents_as_sources_and_in_archives(tmp_path: Path) -> None:
+    write(tmp_path, {".access.yaml": "groups: [hr]"})
+    (tmp_path / "old.zip").write_bytes(zip_bytes({"hr/.access.yaml": b"groups: []", "hr/pay.md": b"P"}))
+    settings = hashing_settings("files.include=['**']")
+    assert [*open_files_source(settings, str(tmp_path / ".access.yaml")).listing()] == []
+    (member,) = open_files_source(settings, str(tmp_path / "old.zip")).listing()
+    assert (member.uri.rpartition("!")[2], member.access) == ("/hr/pay.md", ("hr",))
+
+
+@pytest.mark.parametrize("name", [".access.yaml", "pay.md.access.yaml"])
+def test_a_single_remote_file_has_the_access_file_next_to_it(name: str) -> None:
+    system = fsspec.filesystem("memory")
+    folder = f"/single/{name}"
+    for path in ("pay.md", "other.md.access.yaml", name):
+        system.pipe(f"{folder}/{path}", b"groups: [hr]")
+    (entry,) = open_files_source(hashing_settings(), f"memory:/{folder}/pay.md").listing()
+    assert entry.access == ("hr",)
+    system.pipe(f"{folder}/{name}", b"groups: hr")
+    with pytest.raises(ListingError, match="must be `groups"):
+        list(open_files_source(hashing_settings(), f"memory:/{folder}/pay.md").listing())
+
+
 def test_remote_folders_have_access_files_too() -> None:
     system = fsspec.filesystem("memory")
     for path, text in {"a.md": "A", "hr/pay.md": "P", "hr/.access.yaml": "groups: [hr]"}.items():

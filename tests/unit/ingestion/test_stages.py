@@ -241,7 +241,8 @@ def test_an_access_rule_reads_the_flags_of_the_scan() -> None:
     def scan(_uri: str, body: bytes, _document: Document | None) -> list[Finding]:
         return [Finding("hidden_text", "flag", "hidden text")] if body == b"odd" else []
 
-    prepare = Preparation({1: ScriptedSource(a=b"odd", b=b"plain")}, ScriptedParser(), LineChunker(), scan, access=rules)
+    source = ScriptedSource(a=b"odd", b=b"plain")
+    prepare = Preparation({1: source}, ScriptedParser(), LineChunker(), scan, access=rules)
     assert [ready.access for ready in prepare([draft("a"), draft("b")])] == [("security",), ()]
 
 
