@@ -60,7 +60,7 @@ def compute_delta(
         if checksum or document.id in damaged or _needs_reading(entry, document, compute_recipe(document))
     }
     unread = {uri: pair for uri, pair in pairs.items() if uri not in changed}
-    groups = {uri: access.find_groups(entry, document.metadata) for uri, (entry, document) in unread.items()}
+    groups = {uri: access.find_stored_groups(entry, document) for uri, (entry, document) in unread.items()}
     same = [document for uri, (_, document) in unread.items() if groups[uri] == document.access]
     return Delta(
         added=tuple(entry for uri, entry in entries.items() if uri not in stored),

@@ -111,6 +111,7 @@ class Preparation:
         if draft.document is None:
             return draft
         document = draft.document
+        draft = replace(draft, access=self._access.find_groups(draft.entry, document.metadata))  # with the scan's flags
         with limit_cpu("split", self._seconds):
             chunks = self._chunker.split(draft.id, document)
             vectors = stack_given_vectors(document, self._dimension)

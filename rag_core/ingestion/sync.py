@@ -472,7 +472,7 @@ class _Run:
             recipe=recipe,
             known_sha256=known_sha256,
             released=released,
-            access=self._sync.access.find_groups(entry, stored.metadata if stored else {}),
+            access=self._sync.access.find_stored_groups(entry, stored),
         )
 
     def _document_id(self, uri: str) -> UUID:

@@ -13,7 +13,6 @@ from rag_core.errors import EncryptionError, NotFoundError
 from rag_core.storage.audit import Change, record
 from rag_core.storage.conversation_references import (
     FIND_REFERENCED,
-    PREFIX,
     format_reference,
     parse_reference,
 )
@@ -23,8 +22,7 @@ from rag_core.telemetry.operation import record_resource
 from rag_core.types import Query, conversation_id
 
 LIST = """
-select case when user_id = %(user)s then session_id else %(prefix)s || id end as id, id as conversation, title,
-  started_at, last_activity_at, n_turns as turns,
+select session_id, id as conversation, title, started_at, last_activity_at, n_turns as turns,
   to_char(last_activity_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || ' ' || id as key
 from conversations
 where tenant = %(tenant)s and memory_store = '' and (
@@ -84,13 +82,13 @@ class ConversationList:
     def conversations(self, limit: int, before: str, owner: str = "") -> list[dict[str, Any]]:
         """A page of conversations, the one with the latest message first. `before` is the `key` of a row.
 
-        `owner` is the user whose conversations are listed, this one if it is empty. The `id` of a conversation of
-        another user is its reference. A title that cannot be decrypted is empty.
+        `owner` is the user whose conversations are listed, this one if it is empty. The `id` of a conversation is
+        its session id if that leads to it, or else its reference: another user opened it, or an earlier version stored
+        it. A title that cannot be decrypted is empty.
         """
         time, id = before.split()
-        scope = {"owner": owner or self._own.user_id, "prefix": PREFIX, "before": time, "before_id": id}
-        rows = self._rows(LIST, {**self._scope, **scope, "limit": limit})
-        return [{**row, "title": self._decrypt_title(row["title"], row["conversation"])} for row in rows]
+        scope = {"owner": owner or self._own.user_id, "before": time, "before_id": id, "limit": limit}
+        return [self._describe(**row) for row in self._rows(LIST, {**self._scope, **scope})]
 
     def messages(self, session_id: str, limit: int, before: int) -> list[dict[str, Any]]:
         """A page of messages, newest first, without those of groups that the user lacks.
@@ -139,6 +137,11 @@ class ConversationList:
                 raise _not_found(session_id)
             change = Change(operation="conversations.erase", kind="conversation", ids=[scope["id"]])
             record(self._connection, self._own.tenant, change)
+
+    def _describe(self, session_id: str, conversation: UUID, title: str, **row: Any) -> dict[str, Any]:
+        own = conversation_id(replace(self._own, session_id=session_id))
+        id = session_id if own == conversation else format_reference(conversation)
+        return {**row, "id": id, "title": self._decrypt_title(title, conversation)}
 
     def _decrypt_title(self, title: str, conversation: UUID) -> str:
         try:

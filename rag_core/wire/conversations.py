@@ -14,7 +14,8 @@ from rag_core.wire.shape import Page, Shape
 
 class Conversation(Shape):
     id: str = Field(
-        description="the `conversation_id` of its requests; `conversation:` and a UUID if another user opened it"
+        description="the `conversation_id` of its requests; `conversation:` and a UUID if another user opened it, or "
+        "if an earlier version stored it"
     )
     title: str = Field(description="the beginning of the first question")
     started_at: datetime

@@ -207,9 +207,11 @@ def _enqueue(context: RequestContext, parsed: ParsedIngest) -> Submission:
     rules = location_rules(services.settings, context.caller.tenant)
     for location in new_job.locations:
         rules.check(location)
-    from_thread.run(charge_request, context.request, context.caller, *list_ingest_uses(context.caller, new_job))
     with services.postgres.connect() as connection:
-        job = Queue(connection, context.caller.tenant).enqueue(new_job, context.idempotency_key, parsed.fingerprint)
+        queue = Queue(connection, context.caller.tenant)
+        if not queue.is_replay(context.caller.user, context.idempotency_key):
+            from_thread.run(charge_request, context.request, context.caller, *list_ingest_uses(context.caller, new_job))
+        job = queue.enqueue(new_job, context.idempotency_key, parsed.fingerprint)
     return Submission(parsed=parsed, job=job)
 
 

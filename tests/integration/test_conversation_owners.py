@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import gateways
 import httpx2
 import pytest
 from fakes.serving import RecordingRetriever, storing_graph
+from targets import superuser
 
 from rag_core.scopes import ROLES
 from rag_core.storage.postgres import Postgres
@@ -118,6 +120,20 @@ def test_an_administrator_lists_reads_and_erases_the_conversations_of_a_user(sto
     assert count_messages(store, BOB, reference) == -1
     assert send(store, ROOT, "DELETE", f"/v1/conversations/{reference}").status_code == 204
     assert list_ids(store, ADA) == []
+
+
+def test_a_conversation_of_an_earlier_version_is_named_by_its_reference(store: Postgres) -> None:
+    id = uuid4()  # of the tenant, the session and the groups
+    with superuser(store) as connection:
+        connection.execute(
+            "insert into conversations (tenant, id, session_id, groups, user_id, title)"
+            " values (%s, %s, 'mine', '{}', 'ada', '')",
+            [DEFAULT_TENANT, id],
+        )
+    assert list_ids(store, ADA) == [f"conversation:{id}"]
+    ask(store, ADA, f"conversation:{id}")
+    assert (count_messages(store, ADA), count_messages(store, ADA, f"conversation:{id}")) == (-1, 2)
+    assert send(store, ADA, "DELETE", f"/v1/conversations/conversation:{id}").status_code == 204
 
 
 def test_an_administrator_of_another_tenant_finds_nothing(store: Postgres) -> None:

@@ -109,6 +109,16 @@ def cancel_new_job(
     return job
 
 
+def test_a_repeated_request_is_charged_once(gateways: list[TestClient], store: Postgres) -> None:
+    body = {"documents": [{"id": name, "text": "Keys are replaced."} for name in "ab"]}
+    headers = {**key_of(store, "first-tenant"), "Idempotency-Key": "one"}
+    first, again = (client.post("/v1/ingest", json=body, headers=headers) for client in gateways)
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json()["job_id"] == again.json()["job_id"]
+    headers["Idempotency-Key"] = "two"
+    assert gateways[0].post("/v1/ingest", json=body, headers=headers).status_code == 429
+
+
 def test_a_form_that_exceeds_a_limit_is_refused_with_the_time_to_wait(
     gateways: list[TestClient], store: Postgres
 ) -> None:

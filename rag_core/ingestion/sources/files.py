@@ -9,6 +9,7 @@ from rag_core.ingestion.containers.contained_files import ContainedFiles
 from rag_core.ingestion.containers.open_containers import OpenContainers
 from rag_core.ingestion.containers.source_file import SourceFile
 from rag_core.ingestion.containers.uris import SEPARATOR, container_uri
+from rag_core.ingestion.sources.access_files import is_access_file
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.ingestion.sources.local import LocalTree, local_uri
 from rag_core.ingestion.sources.location_rules import LocationRules
@@ -66,7 +67,8 @@ class FilesSource:
                 path = entry.uri.removeprefix(self.uri).strip("/")
                 folder = unquote(path) if self.uri.startswith("file://") else path
                 for member in self._build_contained_files(tree).list_members(entry, folder, globs.excludes):
-                    yield replace(member, access=entry.access)
+                    if not is_access_file(member.uri):
+                        yield replace(member, access=entry.access)
             else:
                 yield entry
 

@@ -32,7 +32,8 @@ class LocalTree:
                 folder, name = os.path.split(root)
                 access = AccessFiles(partial(_read_access_file, folder))
                 access.add(path for path in (SUFFIX, name + SUFFIX) if os.path.lexists(os.path.join(folder, path)))
-                yield _entry_from_stat(self.uri, facts, access.find_groups(name))
+                if not is_access_file(name):
+                    yield _entry_from_stat(self.uri, facts, access.find_groups(name))
             else:
                 access = AccessFiles(partial(_read_access_file, root))
                 walk = _Walk(root, os.path.realpath(root), globs, recursive, access)

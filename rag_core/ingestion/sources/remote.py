@@ -11,7 +11,7 @@ from fsspec.asyn import AsyncFileSystem
 
 from rag_core.errors import DocumentError, ListingError, LocationError, SourceError, TransientError, describe_error
 from rag_core.ingestion.containers.source_file import SourceFile
-from rag_core.ingestion.sources.access_files import MAX_BYTES, AccessFiles, is_access_file
+from rag_core.ingestion.sources.access_files import MAX_BYTES, SUFFIX, AccessFiles, is_access_file
 from rag_core.ingestion.sources.globs import Globs
 from rag_core.ingestion.sources.location_rules import PORTS, LocationRules
 from rag_core.types import Entry, clamp_ns
@@ -32,12 +32,11 @@ class RemoteTree:
         try:
             system, root = _open_file_system(self.uri, self.rules)
             files = _find_files(system, root, recursive)
+            access, folder = self._find_access_files(system, root, files)
         except LocationError:
             raise
         except Exception as error:
             raise ListingError(f"{self.uri} cannot be listed completely: {_reason(error, self.rules)}") from error
-        access = AccessFiles(self._read_access_file)
-        access.add(_relative_path(path, root) for path in files if is_access_file(path))
         for path, facts in sorted(files.items()):
             relative = _relative_path(path, root)
             is_file = facts.get("type", "file") == "file" and not path.endswith("/") and not is_access_file(path)
@@ -45,8 +44,22 @@ class RemoteTree:
                 uri = f"{self.uri.rstrip('/')}/{relative}" if relative else self.uri
                 etag = str(_first_value(facts, _ETAG_KEYS) or "").strip('"')
                 modified_ns = clamp_ns(_to_nanoseconds(_first_value(facts, _MODIFIED_KEYS)))
-                size, groups = facts.get("size") or 0, access.find_groups(relative)
+                size, groups = facts.get("size") or 0, access.find_groups(_relative_path(path, folder))
                 yield Entry(uri=uri, size=size, modified_ns=modified_ns, etag=etag, access=groups)
+
+    def _find_access_files(
+        self, system: Any, root: str, files: Mapping[str, Mapping[str, Any]]
+    ) -> tuple[AccessFiles, str]:
+        """The access files, and the folder that their paths begin at. A single file has those next to it."""
+        if list(files) != [root]:
+            access = AccessFiles(self._read_access_file)
+            access.add(_relative_path(path, root) for path in files if is_access_file(path))
+            return access, root
+        folder, _, name = root.rpartition("/")
+        access = AccessFiles(RemoteTree(self.uri.rpartition("/")[0], self.rules)._read_access_file)
+        if self.uri.partition("://")[0] not in PORTS:  # web servers cannot list folders, and answer any path
+            access.add(path for path in (SUFFIX, name + SUFFIX) if system.exists(f"{folder}/{path}"))
+        return access, folder
 
     def read(self, entry: Entry, limit: int) -> bytes:
         """Returns at most limit + 1 bytes."""

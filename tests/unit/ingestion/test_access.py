@@ -1,7 +1,9 @@
 """The groups of a document: its own list, or else the rules."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import fsspec
 import pytest
@@ -11,7 +13,7 @@ from zips import zip_bytes
 from rag_core.errors import ConfigError, ListingError
 from rag_core.ingestion.access import AccessRules
 from rag_core.ingestion.sources.access_files import MAX_BYTES, parse_access_file
-from rag_core.types import Entry
+from rag_core.types import DocumentStatus, Entry, StoredDocument
 from rag_core.wiring.ingestion import build_access_rules, build_recipe, open_files_source, open_source
 
 HR = "{uri: 'file:///srv/hr/**', groups: [hr]}"
@@ -35,6 +37,7 @@ def groups(rules: AccessRules, uri: str, own: tuple[str, ...] | None = None, **m
         ("file:///srv/hr/2026/pay.md", ("hr",)),
         ("file:///srv/hr/archive.zip!/pay.md", ("hr",)),
         ("file:///srv/%68r/pay.md", ("hr",)),
+        ("jsonl:file:///srv/hr/people.jsonl#ada", ("hr",)),
         ("file:///srv/hr.md", ()),
         ("file:///srv/hrx/pay.md", ()),
         ("file:///other/srv/hr/pay.md", ()),
@@ -78,6 +81,34 @@ def test_the_default_is_for_documents_that_match_no_rule() -> None:
     closed = rules(HR, default="[operators]")
     assert groups(closed, "file:///a.md") == ("operators",)
     assert groups(closed, "file:///srv/hr/a.md") == ("hr",)
+
+
+@pytest.mark.parametrize(
+    ("status", "retryable", "expected"),
+    [
+        ("completed", False, ()),
+        ("failed", True, ()),  # its earlier contents and their metadata are still stored
+        ("failed", False, ("payroll",)),
+        ("quarantined", False, ("payroll",)),
+    ],
+)
+def test_a_document_without_stored_metadata_keeps_the_groups_that_it_gave(
+    status: DocumentStatus, retryable: bool, expected: tuple[str, ...]
+) -> None:
+    entry = Entry(uri="file:///a.md", size=1, modified_ns=1)
+    stored = StoredDocument(
+        id=uuid4(),
+        entry=entry,
+        sha256=b"",
+        recipe="",
+        status=status,
+        retryable=retryable,
+        listed_ns=0,
+        access=("payroll",),
+    )
+    assert rules(DEPARTMENT).find_stored_groups(entry, stored) == expected
+    assert rules(DEPARTMENT).find_stored_groups(replace(entry, access=("hr",)), stored) == ("hr",)
+    assert rules(HR).find_stored_groups(entry, stored) == ()
 
 
 def test_the_own_list_of_a_document_replaces_the_rules() -> None:
@@ -135,6 +166,28 @@ def test_a_single_file_has_the_access_file_next_to_it(tmp_path: Path) -> None:
     (entry,) = open_files_source(hashing_settings(), str(tmp_path / "a.md")).listing()
     (line,) = open_source(hashing_settings(), f"jsonl:{tmp_path / 'b.jsonl'}").listing()
     assert entry.access == line.access == ("hr",)
+
+
+def test_access_files_are_no_documents_as_sources_and_in_archives(tmp_path: Path) -> None:
+    write(tmp_path, {".access.yaml": "groups: [hr]"})
+    (tmp_path / "old.zip").write_bytes(zip_bytes({"hr/.access.yaml": b"groups: []", "hr/pay.md": b"P"}))
+    settings = hashing_settings("files.include=['**']")
+    assert [*open_files_source(settings, str(tmp_path / ".access.yaml")).listing()] == []
+    (member,) = open_files_source(settings, str(tmp_path / "old.zip")).listing()
+    assert (member.uri.rpartition("!")[2], member.access) == ("/hr/pay.md", ("hr",))
+
+
+@pytest.mark.parametrize("name", [".access.yaml", "pay.md.access.yaml"])
+def test_a_single_remote_file_has_the_access_file_next_to_it(name: str) -> None:
+    system = fsspec.filesystem("memory")
+    folder = f"/single/{name}"
+    for path in ("pay.md", "other.md.access.yaml", name):
+        system.pipe(f"{folder}/{path}", b"groups: [hr]")
+    (entry,) = open_files_source(hashing_settings(), f"memory:/{folder}/pay.md").listing()
+    assert entry.access == ("hr",)
+    system.pipe(f"{folder}/{name}", b"groups: hr")
+    with pytest.raises(ListingError, match="must be `groups"):
+        list(open_files_source(hashing_settings(), f"memory:/{folder}/pay.md").listing())
 
 
 def test_remote_folders_have_access_files_too() -> None:

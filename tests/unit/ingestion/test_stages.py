@@ -1,3 +1,4 @@
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from rag_core.cpu_limit import check_cpu
 from rag_core.errors import DocumentError, FencedError, ModelError, StoreError, TransientError
 from rag_core.ingestion import stages
+from rag_core.ingestion.access import AccessRule, AccessRules
 from rag_core.ingestion.sources.pushed import PushedSource
 from rag_core.ingestion.stages import Embedding, Preparation
 from rag_core.parsing.scan import Finding
@@ -231,6 +233,17 @@ def test_what_was_pushed_is_scanned_by_the_name_that_it_is_parsed_by(
 
     list(Preparation({1: inbox(id, media_type)}, ScriptedParser(error), LineChunker(), scan)([draft(id)]))
     assert scanned == [name]
+
+
+def test_an_access_rule_reads_the_flags_of_the_scan() -> None:
+    rules = AccessRules((AccessRule(pattern=re.compile(".*"), key="flags", groups=("security",)),))
+
+    def scan(_uri: str, body: bytes, _document: Document | None) -> list[Finding]:
+        return [Finding("hidden_text", "flag", "hidden text")] if body == b"odd" else []
+
+    source = ScriptedSource(a=b"odd", b=b"plain")
+    prepare = Preparation({1: source}, ScriptedParser(), LineChunker(), scan, access=rules)
+    assert [ready.access for ready in prepare([draft("a"), draft("b")])] == [("security",), ()]
 
 
 def test_what_cannot_be_read_fails_with_its_reason_and_nothing_else_in_it() -> None:
