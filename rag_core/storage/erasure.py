@@ -16,6 +16,7 @@ from psycopg.sql import SQL, Composed, Identifier
 
 from rag_core.errors import StoreError
 from rag_core.storage.catalog import Catalog
+from rag_core.storage.conversation_references import format_reference
 from rag_core.storage.erasure_rules import CONDITIONS, EVIDENCE, KEPT, OF_JOBS, REDACTIONS
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.lexical.merging import merge
@@ -28,14 +29,14 @@ TABLES = """
 select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant'
 where c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
 order by c.relname <> 'collections', c.relname"""
-# A user is known as the one who began a conversation, or as one of several participants. Messages have no author, so a
-# conversation is erased as a whole.
+# A user is known as the one who began a conversation, or as a participant who wrote in it. Messages have no author, so
+# such a conversation is erased as a whole.
 CONVERSATIONS = """
 select c.id, c.session_id from conversations c where c.tenant = %(tenant)s and (c.user_id = %(user)s
   or c.session_id = %(session)s and (%(owner)s::text is null or c.user_id = %(owner)s)
   or c.last_activity_at < %(before)s
   or exists (select from participants p
-    where p.tenant = c.tenant and p.conversation_id = c.id and p.name = %(user)s))"""
+    where p.tenant = c.tenant and p.conversation_id = c.id and p.name = %(user)s and p.has_written))"""
 # Other callers can have a conversation under the same session id, and then the same hash in experiments.
 SHARED_SESSIONS = """
 select distinct session_id from conversations
@@ -240,6 +241,7 @@ class Eraser:
     def _parameters(self, selection: Selection | None = None) -> dict[str, Any]:
         chosen = selection or NOTHING
         user, session = self._scope.user or None, self._scope.session or None
+        references = map(format_reference, chosen.conversations)  # participants continue a conversation by these
         return {
             "tenant": self._scope.tenant,
             "user": None if session else user,
@@ -247,7 +249,7 @@ class Eraser:
             "session": session,
             "before": self._before,
             "conversations": list(chosen.conversations),
-            "hashes": [self._hash_session(session) for session in chosen.sessions],
+            "hashes": [self._hash_session(session) for session in (*chosen.sessions, *references)],
             "answers": list(chosen.answers),
             "jobs": list(chosen.jobs),
             "documents": [id for _, id in chosen.documents],

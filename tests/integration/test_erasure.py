@@ -17,6 +17,8 @@ from trees import violations
 
 from rag_core.answering.split import hash_conversation
 from rag_core.errors import FencedError, StoreError
+from rag_core.storage.conversation_list import ConversationList
+from rag_core.storage.conversation_references import format_reference
 from rag_core.storage.erasure import ErasureScope, TableCount, erase
 from rag_core.storage.erasure_rules import EVIDENCE
 from rag_core.storage.exposures import Exposure, Exposures
@@ -215,6 +217,45 @@ def test_a_session_of_a_user_leaves_that_of_others_with_its_part_in_experiments(
     with superuser(store) as connection:
         assert connection.execute("select user_id from rag.conversations").fetchall() == [("bob",)]
     assert purge(store, session="one")["exposures"].found == 1
+
+
+def test_an_invited_user_takes_the_conversation_along_only_after_writing_in_it(store: Postgres) -> None:
+    query = Query(text="who?", tenant=TENANT, session_id="one", user_id="ann")
+    converse(store, query)
+    with store.connect() as connection:
+        id = ConversationList(connection, TENANT, (), "ann").invite("one", ["bob", "eve"])
+    converse(store, replace(query, text="and she?", session_id=format_reference(id), user_id="eve"))
+    erased = purge(store, user="bob")
+    assert (erased["conversations"].found, erased["participants"].found, erased["participants"].left) == (0, 1, 0)
+    with superuser(store) as connection:
+        names = "select name from rag.participants order by name"
+        assert connection.execute(names).fetchall() == [("ann",), ("eve",)]
+    erased = purge(store, user="eve")
+    assert (erased["conversations"].found, erased["messages"].found, erased["participants"].found) == (1, 4, 2)
+
+
+def test_a_user_whose_invitation_is_withdrawn_leaves_no_name_unless_there_are_messages(store: Postgres) -> None:
+    query = Query(text="who?", tenant=TENANT, session_id="one", user_id="ann")
+    converse(store, query)
+    with store.connect() as connection:
+        conversations = ConversationList(connection, TENANT, (), "ann")
+        id = conversations.invite("one", ["bob", "eve"])
+        converse(store, replace(query, session_id=format_reference(id), user_id="eve"))
+        conversations.invite("one", [])
+    with superuser(store) as connection:
+        rows = connection.execute("select name, is_invited, has_written from rag.participants order by name").fetchall()
+    assert rows == [("ann", False, True), ("eve", False, True)]
+
+
+def test_with_a_conversation_the_failed_answers_of_its_participants_leave_experiments(store: Postgres) -> None:
+    query = Query(text="who?", tenant=TENANT, session_id="one", user_id="ann")
+    converse(store, query)
+    hash = hash_conversation(TENANT, format_reference(conversation_id(query)))
+    exposure = Exposure(experiment="e", variant="control", bucket=1, conversation=hash, tenant=TENANT)
+    with store.connect() as connection:
+        Exposures(connection, TENANT).add({"failed": exposure})
+    erased = purge(store, user="ann")
+    assert (erased["exposures"].found, erased["exposures"].left) == (1, 0)
 
 
 def test_old_rows_are_erased_except_the_last_job_of_a_collection(store: Postgres) -> None:
