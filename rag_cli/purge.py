@@ -12,6 +12,7 @@ from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_rows
 from rag_core.errors import UsageError
 from rag_core.storage.erasure import ErasureScope
+from rag_core.wiring.encryption import build_cipher
 
 DAYS = re.compile(r"([1-9]\d{0,4})d")
 
@@ -59,13 +60,17 @@ def purge(
     if not dry_run:
         question = f"Erase {_describe(scope)} of tenant {tenant}? It cannot be undone."
         require_confirmation(question, options, confirmed=yes)
-    report = run_purge(open_store(options), scope, dry_run, rewrite)
+    cipher = build_cipher(options.settings.encryption)
+    report = run_purge(open_store(options), scope, dry_run, rewrite, cipher)
     if options.json:
         print_json({"dry_run": dry_run, **asdict(scope), **asdict(report), "left": report.left})
     else:
         rows = [asdict(table) for table in report.tables if table.rows or not options.quiet]
         print_rows(rows, ("table", "rows", "found", "left", "note"), options, "no tables")
         print_rows([asdict(file) for file in report.files], ("file", "found", "left"), options, "no files")
+    if report.unreadable:
+        problem = f"{report.unreadable} texts cannot be decrypted: log lines that quote them are not recognized"
+        typer.echo(f"warning: {problem}", err=True)
     if report.left and not dry_run:
         raise typer.Exit(1)
 

@@ -17,15 +17,18 @@ from trees import violations
 
 from rag_core.answering.split import hash_conversation
 from rag_core.errors import FencedError, StoreError
+from rag_core.storage.audit import Change, current_user, record
+from rag_core.storage.audit_reading import Audit
 from rag_core.storage.conversation_list import ConversationList
 from rag_core.storage.conversation_references import format_reference
 from rag_core.storage.erasure import ErasureScope, TableCount, erase
-from rag_core.storage.erasure_rules import EVIDENCE
+from rag_core.storage.erasure_rules import EVIDENCE, PARTLY_KEPT
 from rag_core.storage.exposures import Exposure, Exposures
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.queue import IngestRequest, PushedDocument, Queue, build_retry_request
 from rag_core.storage.replies import Feedback, Replies
+from rag_core.telemetry.operation import Operation, enter_operation
 from rag_core.types import Query, conversation_id
 
 pytestmark = pytest.mark.postgres
@@ -41,7 +44,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def purge(store: Postgres, tenant: str = TENANT, dry_run: bool = False, **scope: object) -> dict[str, TableCount]:
     chosen = ErasureScope(tenant=tenant, **scope)
     counts = erase(store, chosen, lambda session: hash_conversation(tenant, session), dry_run=dry_run)
-    return {count.table: count for count in counts if count.table not in EVIDENCE}
+    return {count.table: count for count in counts if count.table not in EVIDENCE | PARTLY_KEPT}
 
 
 def test_of_a_tenant_nothing_is_left_in_any_table(store: Postgres) -> None:
@@ -256,6 +259,49 @@ def test_with_a_conversation_the_failed_answers_of_its_participants_leave_experi
         Exposures(connection, TENANT).add({"failed": exposure})
     erased = purge(store, user="ann")
     assert (erased["exposures"].found, erased["exposures"].left) == (1, 0)
+
+
+USERS = "select user_id from rag.audit_users order by user_id"
+
+
+def record_feedback(store: Postgres, user: str) -> None:
+    with (
+        enter_operation(Operation(name="feedback", user=user)),
+        store.connect() as connection,
+        transaction(connection, TENANT),
+    ):
+        record(connection, TENANT, Change(operation="feedback.give", kind="answer", ids=["ans_1"]))
+
+
+def test_a_purge_has_a_row_in_the_audit_that_does_not_name_the_user(store: Postgres) -> None:
+    push(store, "ann", "note", "zanzibar")
+    for user in ("ann", "bob"):
+        record_feedback(store, user)
+    purge(store, user="ann", dry_run=True)
+    report = erase(store, ErasureScope(tenant=TENANT, user="ann"), str)
+    assert sum(count.left for count in report) == 0
+    with superuser(store) as connection:
+        assert connection.execute(USERS).fetchall() == [("bob",), (current_user(),)]
+    with store.connect() as connection:
+        audit = Audit(connection, TENANT)
+        rows = audit.list_entries()
+        (entry,) = [row for row in rows if row["operation"] == "purge"]
+        assert audit.verify().broken is None
+    assert (entry["user"], entry["resource"]) == (current_user(), {"ids": [], "kind": "user", "count": 0})
+    assert (entry["detail"]["rows"]["documents"], entry["detail"]["rows"]["audit_users"]) == (1, 1)
+    assert "ann" not in str(entry)
+    bob, pseudonym = [row["user"] for row in rows if row["operation"] == "feedback.give"]
+    assert (bob, len(pseudonym)) == ("bob", 32)
+
+
+def test_after_a_tenant_only_the_user_who_erased_it_is_known(store: Postgres) -> None:
+    record_feedback(store, "ann")
+    report = {count.table: count for count in erase(store, ErasureScope(tenant=TENANT), str)}
+    assert (report["audit_users"].found, report["audit_users"].left) == (1, 0)
+    with superuser(store) as connection:
+        assert connection.execute(USERS).fetchall() == [(current_user(),)]
+    again = {count.table: count for count in erase(store, ErasureScope(tenant=TENANT, user=current_user()), str)}
+    assert sum(count.left for count in again.values()) == 0
 
 
 def test_old_rows_are_erased_except_the_last_job_of_a_collection(store: Postgres) -> None:
