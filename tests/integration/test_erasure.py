@@ -359,6 +359,9 @@ def test_the_command_reports_every_table_and_that_nothing_is_left(
         ([], "name what to erase"),
         (["--user", "a", "--older-than", "9d"], "cannot be combined"),
         (["--older-than", "90"], "such as 90d"),
+        (["--tenant", TENANT, "--older-than", "", "--yes"], "such as 90d"),
+        (["--tenant", TENANT, "--user", "", "--yes"], "must not be empty"),
+        (["--tenant", TENANT, "--session", "", "--yes"], "must not be empty"),
         (["--user", "a"], "Pass --yes"),
     ],
 )
