@@ -123,6 +123,9 @@ class ConversationList:
                 raise _not_found(session_id)
             for statement in (*UNINVITE, INVITE):
                 self._connection.execute(statement, scope)
+            detail = {"participants": len(users)}
+            change = Change(operation="conversations.share", kind="conversation", ids=[id], detail=detail)
+            record(self._connection, self._own.tenant, change)
         return id
 
     def erase(self, session_id: str, hash_session: Callable[[str], str]) -> None:
