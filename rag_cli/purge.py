@@ -12,6 +12,7 @@ from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.tables import print_rows
 from rag_core.errors import UsageError
 from rag_core.storage.erasure import ErasureScope
+from rag_core.wiring.encryption import build_cipher
 
 DAYS = re.compile(r"([1-9]\d{0,4})d")
 
@@ -20,18 +21,18 @@ DAYS = re.compile(r"([1-9]\d{0,4})d")
 def purge(
     options: GlobalOptions,
     user: Annotated[
-        str,
+        str | None,
         typer.Option(help="Erase a user: conversations, answers, pushed documents, jobs, keys.", show_default=False),
-    ] = "",
+    ] = None,
     session: Annotated[
-        str, typer.Option(help="Erase a conversation, of --user or else of all callers.", show_default=False)
-    ] = "",
+        str | None, typer.Option(help="Erase a conversation, of --user or else of all callers.", show_default=False)
+    ] = None,
     older_than: Annotated[
-        str,
+        str | None,
         typer.Option(
             metavar="90d", help="Erase conversations, answers and ended jobs that are older.", show_default=False
         ),
-    ] = "",
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be erased.")] = False,
     rewrite: Annotated[
         bool,
@@ -50,22 +51,29 @@ def purge(
     """
     from jobs.purge import purge as run_purge
 
+    if "" in (user, session, options.tenant):
+        raise UsageError("--user, --session and --tenant must not be empty")
     if older_than and (user or session):
         raise UsageError("--older-than cannot be combined with --user or --session: run one after the other")
-    if not (user or session or older_than or options.tenant):
+    if not (user or session or older_than is not None or options.tenant):
         raise UsageError("name what to erase: pass --user, --session, --older-than or --tenant")
     tenant = options.settings.tenant
-    scope = ErasureScope(tenant=tenant, user=user, session=session, days=_parse_days(older_than) if older_than else 0)
+    days = 0 if older_than is None else _parse_days(older_than)
+    scope = ErasureScope(tenant=tenant, user=user or "", session=session or "", days=days)
     if not dry_run:
         question = f"Erase {_describe(scope)} of tenant {tenant}? It cannot be undone."
         require_confirmation(question, options, confirmed=yes)
-    report = run_purge(open_store(options), scope, dry_run, rewrite)
+    cipher = build_cipher(options.settings.encryption)
+    report = run_purge(open_store(options), scope, dry_run, rewrite, cipher)
     if options.json:
         print_json({"dry_run": dry_run, **asdict(scope), **asdict(report), "left": report.left})
     else:
         rows = [asdict(table) for table in report.tables if table.rows or not options.quiet]
         print_rows(rows, ("table", "rows", "found", "left", "note"), options, "no tables")
         print_rows([asdict(file) for file in report.files], ("file", "found", "left"), options, "no files")
+    if report.unreadable:
+        problem = f"{report.unreadable} texts cannot be decrypted: log lines that quote them are not recognized"
+        typer.echo(f"warning: {problem}", err=True)
     if report.left and not dry_run:
         raise typer.Exit(1)
 

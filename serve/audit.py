@@ -51,6 +51,12 @@ class AuditLog:
         """Waits until the rows that were added are stored, at most `timeout` seconds."""
         self._queue.wait(timeout)
 
+    def close(self, timeout: float) -> None:
+        """Waits like `wait`, and drops the rows that still wait then."""
+        rows = sorted(self._queue.close(timeout), key=attrgetter("tenant"))
+        for _, group in groupby(rows, key=attrgetter("tenant")):
+            self._drop(list(group), "the gateway ends")
+
     def _write_rows(self, entries: Sequence[Entry]) -> None:
         for tenant, group in groupby(sorted(entries, key=attrgetter("tenant")), key=attrgetter("tenant")):
             rows = list(group)

@@ -35,6 +35,17 @@ class RowQueue(Generic[T]):
         if writing:
             wait([writing], timeout)
 
+    def close(self, timeout: float) -> Sequence[T]:
+        """Waits like `wait`, then removes the rows that still wait, and returns them.
+
+        The process waits for its threads when it exits. So without this, a store that does not answer would delay the
+        exit by a timeout for each batch.
+        """
+        self.wait(timeout)
+        with self._lock:
+            rows, self._waiting = self._waiting, []
+        return rows
+
     def _write_waiting(self) -> None:
         while rows := self._take_waiting():
             self._write(rows)

@@ -72,7 +72,7 @@ class Services:
 
     async def close(self) -> None:
         await to_thread.run_sync(self.replies.wait, CLOSE_SECONDS)
-        await to_thread.run_sync(self.audit.wait, CLOSE_SECONDS)
+        await to_thread.run_sync(self.audit.close, CLOSE_SECONDS)
         await self.remote_models.aclose()
         await self.corpus.close()
         await self.conversation_store.close()

@@ -52,10 +52,7 @@ class Entry:
 
 
 def record(connection: Connection, tenant: str, change: Change) -> None:
-    """Adds the row of a change to the open transaction. Call it last: it locks the end of the tenant's chain.
-
-    The user is that of the current operation. Without one, the process works for an operator.
-    """
+    """Adds the row of a change to the open transaction. Call it last: it locks the end of the tenant's chain."""
     operation = current_operation()
     content = {
         "operation": change.operation,
@@ -64,14 +61,18 @@ def record(connection: Connection, tenant: str, change: Change) -> None:
         **({"detail": dict(change.detail)} if change.detail else {}),
         **(_describe_operation(operation) if operation else {}),
     }
-    user = (operation.user if operation else "") or _name_operator()
-    connection.execute(APPEND, {"tenant": tenant, "user": user, "content": Jsonb(content)})
+    connection.execute(APPEND, {"tenant": tenant, "user": current_user(), "content": Jsonb(content)})
     if operation:
         operation.is_audited = True
 
 
-def _name_operator() -> str:
-    """The operating system's user. Environment variables could name somebody else."""
+def current_user() -> str:
+    """The user of the current operation. Without one, the process works for an operator: the system's user.
+
+    The environment is not read, because it could name somebody else.
+    """
+    if (operation := current_operation()) and operation.user:
+        return operation.user
     try:
         return f"operator:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:  # a container can run as a number without a name

@@ -37,12 +37,17 @@ select n, id, role, text, created_at, sources, verdict, confidence from messages
 where tenant = %(tenant)s and conversation_id = %(id)s and n < %(before)s
   and (%(sees_all)s or groups <@ %(groups)s::text[]) order by n desc limit %(limit)s"""
 LOCK = "select session_id, user_id from conversations where tenant = %(tenant)s and id = %(id)s for update"
-UNINVITE = """
+UNINVITE = (
+    """
+delete from participants
+where tenant = %(tenant)s and conversation_id = %(id)s and name <> all(%(users)s) and not has_written""",
+    """
 update participants set is_invited = false
-where tenant = %(tenant)s and conversation_id = %(id)s and name <> all(%(users)s)"""
+where tenant = %(tenant)s and conversation_id = %(id)s and name <> all(%(users)s)""",
+)
 INVITE = """
-insert into participants (tenant, conversation_id, name, is_invited)
-select %(tenant)s, %(id)s, unnest(%(users)s::text[]), true
+insert into participants (tenant, conversation_id, name, is_invited, has_written)
+select %(tenant)s, %(id)s, unnest(%(users)s::text[]), true, false
 on conflict (tenant, conversation_id, name) do update set is_invited = true"""
 # The answers of participants have the id of a conversation of their own.
 IS_ANSWER: LiteralString = """(select id from replies where tenant = %(tenant)s and conversation_id = %(id)s
@@ -114,8 +119,11 @@ class ConversationList:
             row = self._connection.execute(LOCK, scope).fetchone()
             if row is None or not row[1] or row[1] != self._own.user_id:
                 raise _not_found(session_id)
-            self._connection.execute(UNINVITE, scope)
-            self._connection.execute(INVITE, scope)
+            for statement in (*UNINVITE, INVITE):
+                self._connection.execute(statement, scope)
+            detail = {"participants": len(users)}
+            change = Change(operation="conversations.share", kind="conversation", ids=[id], detail=detail)
+            record(self._connection, self._own.tenant, change)
         return id
 
     def erase(self, session_id: str, hash_session: Callable[[str], str]) -> None:

@@ -65,7 +65,8 @@ update conversations set n_messages = n_messages + (select count(*) from added),
 where tenant = %(tenant)s and id = %(conversation)s"""
 JOIN = """
 insert into participants (tenant, conversation_id, name)
-select %(tenant)s, %(conversation)s, %(participant)s where %(participant)s <> '' on conflict do nothing"""
+select %(tenant)s, %(conversation)s, %(participant)s where %(participant)s <> ''
+on conflict (tenant, conversation_id, name) do update set has_written = true where not participants.has_written"""
 
 MAX_TITLE_CHARS = 200
 CONNECTIONS = 4

@@ -14,9 +14,20 @@ import psycopg
 from psycopg import Connection
 from psycopg.sql import SQL, Composed, Identifier
 
-from rag_core.errors import StoreError
+from rag_core.encryption import TextCipher
+from rag_core.errors import EncryptionError, StoreError
+from rag_core.storage.audit import Change, current_user, record
 from rag_core.storage.catalog import Catalog
-from rag_core.storage.erasure_rules import CONDITIONS, EVIDENCE, KEPT, OF_JOBS, REDACTIONS
+from rag_core.storage.conversation_references import format_reference
+from rag_core.storage.erasure_rules import (
+    CONDITIONS,
+    EVIDENCE,
+    KEPT,
+    OF_JOBS,
+    PARTLY_KEPT,
+    REDACTIONS,
+    TENANT_CONDITIONS,
+)
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.lexical.merging import merge
 from rag_core.storage.maintenance import Maintenance
@@ -28,14 +39,14 @@ TABLES = """
 select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant'
 where c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
 order by c.relname <> 'collections', c.relname"""
-# A user is known as the one who began a conversation, or as one of several participants. Messages have no author, so a
-# conversation is erased as a whole.
+# A user is known as the one who began a conversation, or as a participant who wrote in it. Messages have no author, so
+# such a conversation is erased as a whole.
 CONVERSATIONS = """
 select c.id, c.session_id from conversations c where c.tenant = %(tenant)s and (c.user_id = %(user)s
   or c.session_id = %(session)s and (%(owner)s::text is null or c.user_id = %(owner)s)
   or c.last_activity_at < %(before)s
   or exists (select from participants p
-    where p.tenant = c.tenant and p.conversation_id = c.id and p.name = %(user)s))"""
+    where p.tenant = c.tenant and p.conversation_id = c.id and p.name = %(user)s and p.has_written))"""
 # Other callers can have a conversation under the same session id, and then the same hash in experiments.
 SHARED_SESSIONS = """
 select distinct session_id from conversations
@@ -54,19 +65,28 @@ select c.name, d.id from documents d join collections c on c.tenant = d.tenant a
 where d.tenant = %(tenant)s and d.user_id = %(user)s"""
 # What log lines can quote. The columns of a table are read as rows of one text each.
 MARKS = """
-select unnest(array[id::text, session_id, title]) from conversations where tenant = %(tenant)s
+select unnest(array[id::text, session_id]) from conversations where tenant = %(tenant)s
   and id = any(%(conversations)s)
-union select unnest(array[text, standalone]) from messages where tenant = %(tenant)s
-  and conversation_id = any(%(conversations)s)
-union select unnest(array[id, question, standalone]) from replies where tenant = %(tenant)s and id = any(%(answers)s)
-union select unnest(array[comment, corrected_answer]) from feedback where tenant = %(tenant)s
-  and answer_id = any(%(answers)s)
+union select id from replies where tenant = %(tenant)s and id = any(%(answers)s)
 union select unnest(array[id::text, correlation_id, idempotency_key]) from jobs where tenant = %(tenant)s
   and id = any(%(jobs)s)
 union select uri from job_items where tenant = %(tenant)s and job_id = any(%(jobs)s)
 union select unnest(array[id, uri, title, url]) from pushed_documents where tenant = %(tenant)s
   and job_id = any(%(jobs)s)
 union select unnest(array[id::text, uri, title]) from documents where tenant = %(tenant)s and id = any(%(documents)s)"""
+# Texts that can be encrypted, with their places: the ids of the row, and the column.
+ENCRYPTED_MARKS = """
+select array[id::text, 'title'], title from conversations
+  where tenant = %(tenant)s and id = any(%(conversations)s)
+union all select array[m.conversation_id::text, m.id, c.name], c.value
+  from messages m cross join lateral (values ('text', m.text), ('standalone', m.standalone)) c (name, value)
+  where m.tenant = %(tenant)s and m.conversation_id = any(%(conversations)s)
+union all select array[r.id, c.name], c.value
+  from replies r cross join lateral (values ('question', r.question), ('standalone', r.standalone)) c (name, value)
+  where r.tenant = %(tenant)s and r.id = any(%(answers)s)
+union all select array[f.answer_id, c.name], c.value from feedback f
+  cross join lateral (values ('comment', f.comment), ('corrected_answer', f.corrected_answer)) c (name, value)
+  where f.tenant = %(tenant)s and (f.answer_id = any(%(answers)s) or f.user_id = %(user)s)"""
 OPEN_JOBS = """
 select id from jobs where tenant = %(tenant)s and status in ('queued', 'running')
   and (%(everything)s or id = any(%(jobs)s))"""
@@ -86,7 +106,12 @@ REWRITE = "vacuum (full, analyze) {table}"
 
 ALL: LiteralString = "true"
 NONE: LiteralString = "false"
-DERIVED_TABLES = ("entities", "lexical_documents", "lexical_segments", "lexical_postings")
+DERIVED_TABLES = frozenset(
+    {
+        *("documents", "document_texts", "document_values", "chunks", "vectors", "mentions", "relations", "entities"),
+        *("lexical_documents", "lexical_segments", "lexical_postings"),
+    }
+)
 """The tables from which dropping the documents and merging the segments remove what is erased."""
 
 
@@ -107,6 +132,13 @@ class ErasureScope:
     def covers_tenant(self) -> bool:
         return not (self.user or self.session or self.days)
 
+    @property
+    def kind(self) -> str:
+        """The kind in the audit, which does not name whose rows were erased."""
+        if self.session:
+            return "conversation"
+        return "user" if self.user else "old rows" if self.days else "tenant"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableCount:
@@ -117,6 +149,14 @@ class TableCount:
     found: int
     left: int
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """The texts by which log lines can be recognized, and the number of texts whose key is missing."""
+
+    texts: frozenset[str]
+    unreadable: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,23 +223,36 @@ class Eraser:
                 counts[table] = (row[0], row[1]) if row else (0, 0)
         return counts
 
-    def read_marks(self, selection: Selection) -> frozenset[str]:
+    def read_marks(self, selection: Selection, cipher: TextCipher) -> Marks:
         """The ids, names and texts by which log lines can be recognized."""
+        parameters = self._parameters(selection)
         with transaction(self._connection, self._scope.tenant):
-            texts = {text for (text,) in self._connection.execute(MARKS, self._parameters(selection))}
-        return frozenset({self._scope.session or self._scope.user, *texts} - {""})
+            texts = {text for (text,) in self._connection.execute(MARKS, parameters)}
+            encrypted = self._connection.execute(ENCRYPTED_MARKS, parameters).fetchall()
+        unreadable = 0
+        for place, text in encrypted:
+            try:
+                texts.add(cipher.decrypt(text, (self._scope.tenant, *place)))
+            except EncryptionError:
+                unreadable += 1
+        texts.add(self._scope.session or self._scope.user)
+        return Marks(texts=frozenset(texts - {""}), unreadable=unreadable)
 
-    def erase(self, selection: Selection) -> None:
+    def erase(self, selection: Selection, found: Mapping[str, int]) -> None:
         """Cancels the open jobs, deletes the rows in one transaction, and rewrites the segments of the lexical index.
 
-        It can be repeated: what an interrupted erasure has left is found again.
+        The transaction ends with its row in the audit, which has the numbers of rows that were found, by table. It can
+        be repeated: what an interrupted erasure has left is found again.
         """
         self._cancel_jobs(selection)
+        detail: dict[str, Any] = {"rows": found, **({"days": self._scope.days} if self._scope.days else {})}
         with transaction(self._connection, self._scope.tenant):
-            self._drop_documents(selection)
             for table in self.tables:
                 if self._scope.covers_tenant or table not in DERIVED_TABLES:
                     self._delete_rows(table, selection)
+            self._drop_documents(selection)
+            change = Change(operation="purge", kind=self._scope.kind, detail=detail)
+            record(self._connection, self._scope.tenant, change)
         for collection in self._list_collections():
             merge(self._connection, self._scope.tenant, collection, dead_share=0.0)
 
@@ -240,14 +293,16 @@ class Eraser:
     def _parameters(self, selection: Selection | None = None) -> dict[str, Any]:
         chosen = selection or NOTHING
         user, session = self._scope.user or None, self._scope.session or None
+        references = map(format_reference, chosen.conversations)  # participants continue a conversation by these
         return {
             "tenant": self._scope.tenant,
+            "eraser": current_user(),
             "user": None if session else user,
             "owner": user,
             "session": session,
             "before": self._before,
             "conversations": list(chosen.conversations),
-            "hashes": [self._hash_session(session) for session in chosen.sessions],
+            "hashes": [self._hash_session(session) for session in (*chosen.sessions, *references)],
             "answers": list(chosen.answers),
             "jobs": list(chosen.jobs),
             "documents": [id for _, id in chosen.documents],
@@ -279,26 +334,28 @@ def erase(
             before = eraser.count(selection)
             after = before
             if not dry_run:
-                eraser.erase(selection)
+                eraser.erase(selection, {table: found for table, (_, found) in before.items() if found})
                 reclaim_space(postgres, eraser.tables, rewrite)
                 after = eraser.count(selection.join(eraser.select()))
         if scope.covers_tenant and not dry_run:
             Maintenance().run(postgres, scope.tenant)  # drops the vector indexes
     except psycopg.Error as error:
         raise StoreError(f"the erasure failed, repeat it: {str(error).strip()}") from error
-    notes = {**({} if scope.covers_tenant else KEPT), **EVIDENCE}
+    notes = {**({} if scope.covers_tenant else KEPT), **EVIDENCE, **PARTLY_KEPT}
     return [
         TableCount(table=table, rows=rows, found=found, left=after[table][1], note=notes.get(table, ""))
         for table, (rows, found) in before.items()
     ]
 
 
-def find_marks(postgres: Postgres, scope: ErasureScope, hash_session: Callable[[str], str]) -> frozenset[str]:
+def find_marks(
+    postgres: Postgres, scope: ErasureScope, hash_session: Callable[[str], str], cipher: TextCipher
+) -> Marks:
     """The ids, names and texts of what would be erased, before it is. Raises StoreError."""
     try:
         with postgres.connect("rag_worker") as connection:
             eraser = Eraser(connection, scope, hash_session)
-            return eraser.read_marks(eraser.select())
+            return eraser.read_marks(eraser.select(), cipher)
     except psycopg.Error as error:
         raise StoreError(f"the store could not be read: {str(error).strip()}") from error
 
@@ -325,5 +382,5 @@ def _choose_rules(tables: Sequence[str], scope: ErasureScope) -> Mapping[str, Li
     if unknown := sorted(set(tables) - known):
         raise StoreError(f"nothing is erased: erasure_rules.py has no rule for {', '.join(unknown)}")
     if scope.covers_tenant:
-        return {table: NONE if table in EVIDENCE else ALL for table in tables}
+        return {table: NONE if table in EVIDENCE else TENANT_CONDITIONS.get(table, ALL) for table in tables}
     return {table: CONDITIONS.get(table, NONE) for table in tables}

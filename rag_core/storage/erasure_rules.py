@@ -3,6 +3,7 @@
 The conditions refer to the table as `t`, and to these parameters:
 
 user            the user's id, or null
+eraser          the user who erases
 before          a time, or null: older rows are erased
 conversations   ids
 hashes          of the conversations, in experiments
@@ -27,7 +28,7 @@ OF_JOBS: LiteralString = "t.job_id = any(%(jobs)s)"
 
 CONDITIONS: Mapping[str, LiteralString] = {
     "api_keys": "t.user_id = %(user)s",
-    "audit_users": "t.user_id = %(user)s",
+    "audit_users": "t.user_id = %(user)s and t.user_id <> %(eraser)s",
     "conversations": "t.id = any(%(conversations)s)",
     "messages": OF_CONVERSATIONS,
     "participants": f"{OF_CONVERSATIONS} or t.name = %(user)s",
@@ -54,6 +55,12 @@ CONDITIONS: Mapping[str, LiteralString] = {
     "lexical_postings": f"t.segment_id = any({REWRITTEN_SEGMENTS})",
 }
 """The rows that are erased, by table. Those of the lexical index are written again without the erased documents."""
+
+TENANT_CONDITIONS: Mapping[str, LiteralString] = {"audit_users": "t.user_id <> %(eraser)s"}
+"""The rows that are erased with everything of a tenant, in the tables of which some rows stay."""
+
+PARTLY_KEPT: Mapping[str, str] = {"audit_users": "the user who erases stays, as the author of that row of the audit"}
+"""The tables of which some rows stay, even if everything of a tenant is erased, and why."""
 
 REDACTIONS: Mapping[str, LiteralString] = {
     "job_items": "uri = '', reason = case when reason is null then null else 'erased' end, retryable = false",

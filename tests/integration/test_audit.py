@@ -65,7 +65,7 @@ def tamper(store: Postgres, statement: str) -> None:
 
 def test_every_change_has_its_row(store: Postgres) -> None:
     publish(store, draft("file:///a.md", "one"))
-    converse(store, Query(text="who?", tenant=TENANT, session_id="s"))
+    converse(store, Query(text="who?", tenant=TENANT, session_id="s", user_id="ann"))
     with store.connect() as connection:
         job = Queue(connection, TENANT).enqueue(
             IngestRequest(
@@ -82,11 +82,12 @@ def test_every_change_has_its_row(store: Postgres) -> None:
         replies.add([stored_reply("ans_1")], timeout=60)
         for _ in range(2):
             replies.add_feedback(Feedback(answer_id="ans_1", rating=1), "a key", "same")
-        ConversationList(connection, TENANT, ()).erase("s", str)
+        ConversationList(connection, TENANT, (), "ann").invite("s", ["bob"])
+        ConversationList(connection, TENANT, (), "ann").erase("s", str)
         catalog.drop_collection("default")
     assert [entry["operation"] for entry in entries(store)] == [
         *("ingest", "jobs.end", "ingest", "jobs.cancel", "documents.delete", "keys.create", "keys.revoke"),
-        *("feedback.give", "conversations.erase", "collections.drop"),
+        *("feedback.give", "conversations.share", "conversations.erase", "collections.drop"),
     ]
     assert verified(store).broken is None
 

@@ -1,6 +1,7 @@
 """Conversations and feedback that are stored encrypted."""
 
 import asyncio
+import json
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -225,3 +226,22 @@ def test_a_gateway_stores_and_shows_conversations_and_feedback(store: Postgres, 
     assert all(QUERY.text in text for text in shown)
     assert rows_with(store, MARKER) == set()
     assert rows_with(store, "enc:1:k1:") == {"messages", "conversations", "replies", "feedback"}
+
+
+def test_log_lines_that_quote_an_encrypted_text_are_erased(
+    store: Postgres, tmp_path: Path, rag: Rag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAG_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    fill(store, ONE)
+    question = {"query": f"{QUERY.text} {MARKER}"}
+    log = tmp_path / "home" / "logs" / "gateway.log"
+    log.parent.mkdir(parents=True)
+    log.write_text(f"{json.dumps(question)}\n{{}}\n")
+    purge = ("purge", "--session", "s", "--yes", "--dry-run", "--json")
+    ran = rag(*purge, *encryption("k2"))
+    assert (ran.json["unreadable"], ran.json["files"]) == (4, [])
+    assert "cannot be decrypted" in ran.err
+    ran = rag(*purge, *encryption("k2", "k1"))
+    assert ran.json["unreadable"] == 0
+    assert [file["found"] for file in ran.json["files"]] == [1]

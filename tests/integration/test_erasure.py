@@ -17,13 +17,18 @@ from trees import violations
 
 from rag_core.answering.split import hash_conversation
 from rag_core.errors import FencedError, StoreError
+from rag_core.storage.audit import Change, current_user, record
+from rag_core.storage.audit_reading import Audit
+from rag_core.storage.conversation_list import ConversationList
+from rag_core.storage.conversation_references import format_reference
 from rag_core.storage.erasure import ErasureScope, TableCount, erase
-from rag_core.storage.erasure_rules import EVIDENCE
+from rag_core.storage.erasure_rules import EVIDENCE, PARTLY_KEPT
 from rag_core.storage.exposures import Exposure, Exposures
 from rag_core.storage.ledger import Ledger
 from rag_core.storage.postgres import Postgres, transaction
 from rag_core.storage.queue import IngestRequest, PushedDocument, Queue, build_retry_request
 from rag_core.storage.replies import Feedback, Replies
+from rag_core.telemetry.operation import Operation, enter_operation
 from rag_core.types import Query, conversation_id
 
 pytestmark = pytest.mark.postgres
@@ -39,7 +44,7 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def purge(store: Postgres, tenant: str = TENANT, dry_run: bool = False, **scope: object) -> dict[str, TableCount]:
     chosen = ErasureScope(tenant=tenant, **scope)
     counts = erase(store, chosen, lambda session: hash_conversation(tenant, session), dry_run=dry_run)
-    return {count.table: count for count in counts if count.table not in EVIDENCE}
+    return {count.table: count for count in counts if count.table not in EVIDENCE | PARTLY_KEPT}
 
 
 def test_of_a_tenant_nothing_is_left_in_any_table(store: Postgres) -> None:
@@ -217,6 +222,88 @@ def test_a_session_of_a_user_leaves_that_of_others_with_its_part_in_experiments(
     assert purge(store, session="one")["exposures"].found == 1
 
 
+def test_an_invited_user_takes_the_conversation_along_only_after_writing_in_it(store: Postgres) -> None:
+    query = Query(text="who?", tenant=TENANT, session_id="one", user_id="ann")
+    converse(store, query)
+    with store.connect() as connection:
+        id = ConversationList(connection, TENANT, (), "ann").invite("one", ["bob", "eve"])
+    converse(store, replace(query, text="and she?", session_id=format_reference(id), user_id="eve"))
+    erased = purge(store, user="bob")
+    assert (erased["conversations"].found, erased["participants"].found, erased["participants"].left) == (0, 1, 0)
+    with superuser(store) as connection:
+        names = "select name from rag.participants order by name"
+        assert connection.execute(names).fetchall() == [("ann",), ("eve",)]
+    erased = purge(store, user="eve")
+    assert (erased["conversations"].found, erased["messages"].found, erased["participants"].found) == (1, 4, 2)
+
+
+def test_a_user_whose_invitation_is_withdrawn_leaves_no_name_unless_there_are_messages(store: Postgres) -> None:
+    query = Query(text="who?", tenant=TENANT, session_id="one", user_id="ann")
+    converse(store, query)
+    with store.connect() as connection:
+        conversations = ConversationList(connection, TENANT, (), "ann")
+        id = conversations.invite("one", ["bob", "eve"])
+        converse(store, replace(query, session_id=format_reference(id), user_id="eve"))
+        conversations.invite("one", [])
+    with superuser(store) as connection:
+        rows = connection.execute("select name, is_invited, has_written from rag.participants order by name").fetchall()
+    assert rows == [("ann", False, True), ("eve", False, True)]
+
+
+def test_with_a_conversation_the_failed_answers_of_its_participants_leave_experiments(store: Postgres) -> None:
+    query = Query(text="who?", tenant=TENANT, session_id="one", user_id="ann")
+    converse(store, query)
+    hash = hash_conversation(TENANT, format_reference(conversation_id(query)))
+    exposure = Exposure(experiment="e", variant="control", bucket=1, conversation=hash, tenant=TENANT)
+    with store.connect() as connection:
+        Exposures(connection, TENANT).add({"failed": exposure})
+    erased = purge(store, user="ann")
+    assert (erased["exposures"].found, erased["exposures"].left) == (1, 0)
+
+
+USERS = "select user_id from rag.audit_users order by user_id"
+
+
+def record_feedback(store: Postgres, user: str) -> None:
+    with (
+        enter_operation(Operation(name="feedback", user=user)),
+        store.connect() as connection,
+        transaction(connection, TENANT),
+    ):
+        record(connection, TENANT, Change(operation="feedback.give", kind="answer", ids=["ans_1"]))
+
+
+def test_a_purge_has_a_row_in_the_audit_that_does_not_name_the_user(store: Postgres) -> None:
+    push(store, "ann", "note", "zanzibar")
+    for user in ("ann", "bob"):
+        record_feedback(store, user)
+    purge(store, user="ann", dry_run=True)
+    report = erase(store, ErasureScope(tenant=TENANT, user="ann"), str)
+    assert sum(count.left for count in report) == 0
+    with superuser(store) as connection:
+        assert connection.execute(USERS).fetchall() == [("bob",), (current_user(),)]
+    with store.connect() as connection:
+        audit = Audit(connection, TENANT)
+        rows = audit.list_entries()
+        (entry,) = [row for row in rows if row["operation"] == "purge"]
+        assert audit.verify().broken is None
+    assert (entry["user"], entry["resource"]) == (current_user(), {"ids": [], "kind": "user", "count": 0})
+    assert (entry["detail"]["rows"]["documents"], entry["detail"]["rows"]["audit_users"]) == (1, 1)
+    assert "ann" not in str(entry)
+    bob, pseudonym = [row["user"] for row in rows if row["operation"] == "feedback.give"]
+    assert (bob, len(pseudonym)) == ("bob", 32)
+
+
+def test_after_a_tenant_only_the_user_who_erased_it_is_known(store: Postgres) -> None:
+    record_feedback(store, "ann")
+    report = {count.table: count for count in erase(store, ErasureScope(tenant=TENANT), str)}
+    assert (report["audit_users"].found, report["audit_users"].left) == (1, 0)
+    with superuser(store) as connection:
+        assert connection.execute(USERS).fetchall() == [(current_user(),)]
+    again = {count.table: count for count in erase(store, ErasureScope(tenant=TENANT, user=current_user()), str)}
+    assert sum(count.left for count in again.values()) == 0
+
+
 def test_old_rows_are_erased_except_the_last_job_of_a_collection(store: Postgres) -> None:
     fill(store)
     publish(store, draft("file:///b.md", "new"))
@@ -272,6 +359,9 @@ def test_the_command_reports_every_table_and_that_nothing_is_left(
         ([], "name what to erase"),
         (["--user", "a", "--older-than", "9d"], "cannot be combined"),
         (["--older-than", "90"], "such as 90d"),
+        (["--tenant", TENANT, "--older-than", "", "--yes"], "such as 90d"),
+        (["--tenant", TENANT, "--user", "", "--yes"], "must not be empty"),
+        (["--tenant", TENANT, "--session", "", "--yes"], "must not be empty"),
         (["--user", "a"], "Pass --yes"),
     ],
 )

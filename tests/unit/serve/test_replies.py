@@ -1,34 +1,11 @@
 """The thread that stores answers."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from threading import Event
-from typing import Any
-
 import pytest
+from fakes.blocked_store import BlockedStore
 from fakes.replies import stored_reply
 
-from rag_core.errors import StoreError
 from serve import replies
 from serve.replies import ReplyLog
-
-
-@dataclass
-class BlockedStore:
-    """A store whose connections wait until `opened` is set, and then fail."""
-
-    opened: Event = field(default_factory=Event)
-    connecting: Event = field(default_factory=Event)
-    connections: int = 0
-
-    @contextmanager
-    def connect(self) -> Iterator[Any]:
-        self.connections += 1
-        self.connecting.set()
-        self.opened.wait(60)
-        raise StoreError("the store has no space")
-        yield
 
 
 def test_answers_go_on_while_the_store_is_blocked(
