@@ -93,7 +93,7 @@ class MemorySessions:
         scope = self._scope(session_id)
         rows = self._run({**scope, "limit": limit}, HISTORY)[::-1]
         messages = (decrypt_message(row, self._cipher, self._tenant, scope["conversation"]) for row in rows)
-        return [{**message, "content": message.pop("text")} for message in messages]
+        return [{"content": message.pop("text"), **message} for message in messages]
 
     def list_sessions(self) -> list[dict[str, Any]]:
         """The sessions, the one with the latest activity last."""

@@ -1,12 +1,13 @@
 """Pools of asynchronous connections that survive a restart of the server."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from anyio import to_thread
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
+from rag_core.secret_references import is_reference
 from rag_core.storage.postgres import OPTIONS, Postgres
 
 CONNECTION_WAIT, RECONNECTION = 10.0, 8.0
@@ -24,7 +25,7 @@ def build_pool(
 ) -> AsyncConnectionPool:
     """A pool that is not open yet. `options` are added to those of all connections; statements commit at once."""
     return AsyncConnectionPool(
-        partial(to_thread.run_sync, postgres.read_dsn),
+        partial(_read_dsn, postgres),
         kwargs={"options": OPTIONS + options, "autocommit": True},
         configure=configure,
         check=_check_open,
@@ -34,6 +35,13 @@ def build_pool(
         reconnect_timeout=RECONNECTION,
         open=False,
     )
+
+
+async def _read_dsn(postgres: Postgres) -> str:
+    """Reads a reference in a thread, because it can be a file or a vault."""
+    if is_reference(postgres.dsn):
+        return await asyncio.to_thread(postgres.read_dsn)
+    return postgres.read_dsn()
 
 
 async def _check_open(connection: AsyncConnection) -> None:

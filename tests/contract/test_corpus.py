@@ -343,13 +343,12 @@ def test_a_restricted_document_is_found_by_its_groups_only(corpus: Corpus) -> No
     assert texts(corpus, groups=("guests", "board")) == {"for all", "for some"}
 
 
-def test_a_restricted_document_stays_so_when_it_changes(corpus: Corpus) -> None:
-    note = draft("file:///a.md", "for some")
-    corpus.writer().publish([note])
-    corpus.restrict(note.id, ["staff"])
-    corpus.writer().publish([draft("file:///a.md", "changed")])
+def test_the_readers_of_a_document_are_those_of_its_last_version(corpus: Corpus) -> None:
+    corpus.writer().publish([replace(draft("file:///a.md", "for some"), access=("staff",))])
     assert texts(corpus) == set()
-    assert texts(corpus, groups=("staff",)) == {"changed"}
+    assert texts(corpus, groups=("staff",)) == {"for some"}
+    corpus.writer().publish([draft("file:///a.md", "for all")])
+    assert texts(corpus) == {"for all"}
 
 
 @pytest.mark.parametrize("stranger", [{"collection": "none"}, {"tenant": OTHER_TENANT}], ids=["name", "tenant"])

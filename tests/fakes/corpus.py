@@ -168,9 +168,7 @@ class MemoryCorpus:
             return old
         if draft.same or (draft.failure and draft.failure.retryable and old):
             return old and replace(old, version=self.run, updated_at=updated_at)
-        blank = MemoryDocument(
-            version=self.run, uri=draft.entry.uri, updated_at=updated_at, groups=old.groups if old else ()
-        )
+        blank = MemoryDocument(version=self.run, uri=draft.entry.uri, updated_at=updated_at, groups=draft.access)
         if draft.document is None or draft.vectors is None:
             return blank
         return replace(

@@ -30,7 +30,7 @@ insert into rag.sources (tenant, collection, uri) values ('default-tenant', 1, %
 
 
 def test_a_host_that_vanishes_is_given_up_unless_the_dsn_says_otherwise(store: Postgres) -> None:
-    opened = conninfo_to_dict(Postgres.open(make_conninfo(store.dsn, tcp_user_timeout=7)).dsn)
+    opened = conninfo_to_dict(Postgres.open(make_conninfo(store.dsn, tcp_user_timeout=7)).read_dsn())
     assert (opened["tcp_user_timeout"], opened["keepalives_idle"]) == ("7", DEFAULT_TIMEOUTS["keepalives_idle"])
     with Postgres.open(store.dsn).connect() as connection:
         assert connection.info.get_parameters()["tcp_user_timeout"] == DEFAULT_TIMEOUTS["tcp_user_timeout"]
