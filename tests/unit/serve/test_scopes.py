@@ -1,6 +1,8 @@
 """The scopes that depend on what a request says, and what is shown to callers without credentials."""
 
+import asyncio
 from collections import defaultdict
+from dataclasses import replace
 from itertools import product
 from typing import Any
 from uuid import UUID
@@ -15,6 +17,7 @@ from rag_core.errors import AuthenticationError, ScopeError
 from rag_core.scopes import ROLES, Scope
 from serve.authentication.caller import Caller
 from serve.gateway import ROUTE_MODULES, build_fastapi
+from serve.http.caller import identify_caller
 from serve.http.policy import check_guard
 from serve.profiles import ServedProfiles
 from serve.variants import GuardMode
@@ -58,6 +61,31 @@ def test_a_weaker_guard_needs_a_scope(requested: GuardMode, configured: GuardMod
 )
 def test_an_equal_or_stronger_guard_needs_none(requested: GuardMode | None, configured: GuardMode) -> None:
     check_guard(READER, requested, configured)
+
+
+@pytest.mark.parametrize(("requested", "configured"), [(None, "flag"), ("flag", "off"), ("off", "block")])
+def test_a_named_profile_with_a_weaker_guard_needs_a_scope(requested: GuardMode | None, configured: GuardMode) -> None:
+    with pytest.raises(ScopeError, match="policy:override"):
+        check_guard(READER, requested, configured, replaced="block")
+    check_guard(READER, "block", "flag", replaced="block")
+    check_guard(READER, None, "block", replaced="flag")
+
+
+def test_both_routes_for_answers_check_the_guard_of_a_named_profile() -> None:
+    strict, lax = scripted_graph(guard=("block", "after")), scripted_graph(guard=("flag", "after"))
+    settings = lax.settings.model_copy(update={"profile": "lax"})
+
+    async def ask(path: str, body: Any) -> httpx2.Response:
+        app = build_fastapi(ServedProfiles(strict, {"lax": settings}, lambda _: replace(lax, settings=settings)))
+        app.dependency_overrides[identify_caller] = lambda: READER
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://localhost") as client:
+            return await client.post(path, json=body)
+
+    for path, body in (
+        ("/v1/answer", {"question": "keys", "profile": "lax"}),
+        ("/v1/chat/completions", {"model": "default:lax", "messages": QUESTION}),
+    ):
+        assert missing_scope(asyncio.run(ask(path, body))) == "policy:override"
 
 
 def test_both_routes_for_answers_check_the_guard() -> None:
