@@ -307,5 +307,5 @@ def _check_response(response: httpx2.Response) -> None:
 def _credentials_hint(response: httpx2.Response) -> str:
     """How to send credentials, if the request had no valid ones."""
     if response.status_code == httpx2.codes.UNAUTHORIZED:
-        return f"; set {API_KEY_VARIABLE} to a key that `rag keys create` printed"
+        return f"; set {API_KEY_VARIABLE} to a key that `rag keys create` printed, or to an access token"
     return ""
