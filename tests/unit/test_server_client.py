@@ -103,13 +103,10 @@ def test_a_request_waits_for_a_rate_limit_only_for_a_time(
 
 
 def test_refused_credentials_are_an_error_that_names_the_variable_and_the_scope() -> None:
+    invalid = "refused; set RAG_API_KEY to a key that `rag keys create` printed, or to an access token"
     missing = "this request needs the scope ingest:bulk, which the credentials do not have"
     for status, challenge, message in (
-        (
-            401,
-            'Bearer error="invalid_token"',
-            "refused; set RAG_API_KEY to a key that `rag keys create` printed, or to an access token",
-        ),
+        (401, 'Bearer error="invalid_token"', invalid),
         (403, 'Bearer error="insufficient_scope", scope="ingest:bulk"', f"{missing}; set RAG_API_KEY to another key"),
         (403, "", "refused"),
     ):
