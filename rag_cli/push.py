@@ -20,7 +20,7 @@ from rag_cli.terminal.confirmation import confirm
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.progress import ProgressLines, documents_bar
-from rag_core.errors import ConfigError, DocumentError, RagError, UsageError, error_from_reason
+from rag_core.errors import ConfigError, DocumentError, RagError, ScopeError, UsageError, error_from_reason
 from rag_core.wire.jobs import FailedDocument, Job
 
 if TYPE_CHECKING:
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rag_core.ingestion.sources.files import FilesSource
 
 MAX_BATCH_FILES = 1_000
+MAX_FILES_WITHOUT_BULK = 100
+"""Files of a request of a caller without the scope `ingest:bulk`: the default of `ingestion.bulk_documents`."""
 MAX_BATCH_BYTES = 64 * MEGABYTE
 MAX_FILE_BYTES = 50 * MEGABYTE
 """The server's limits for one request, and for one file in it."""
@@ -132,6 +134,7 @@ class Push:
     """An upload of sources to a server. `jobs` maps the ids of the server's jobs to their counts of documents.
 
     `failures` has the documents that are not in any job. `skipped` counts files that are empty or excluded by a limit.
+    `max_files` is the number of files of a request, which the server can lower.
     """
 
     server: str
@@ -140,14 +143,14 @@ class Push:
     jobs: dict[str, int] = field(default_factory=dict)
     failures: list[FailedDocument] = field(default_factory=list)
     skipped: int = 0
+    max_files: int = field(default_factory=lambda: MAX_BATCH_FILES)
 
     def send(self, console: Console) -> None:
-        from rag_cli.server_client import check_server, send_files, send_source
+        from rag_cli.server_client import check_server, send_source
 
         check_server(self.server)
         for batch in self._read_batches():
-            self._add_receipt(send_files(self.server, self._form_fields(batch[0].access), batch), batch)
-            console.print(f"{sum(self.jobs.values())} documents sent", highlight=False)
+            self._send_batch(batch, console)
         if self.request.remote_sources:
             source = {
                 "type": "files",
@@ -160,6 +163,22 @@ class Push:
             self._add_receipt(send_source(self.server, body), ())
         if self.request.local_sources and not self.request.no_prune:
             console.print("note: files that were deleted from these folders are not deleted on the server")
+
+    def _send_batch(self, batch: "Sequence[File]", console: Console) -> None:
+        """Sends the files in one request, or in smaller ones if the caller cannot ingest so many at once."""
+        from rag_cli.server_client import send_files
+
+        try:
+            receipt = send_files(self.server, self._form_fields(batch[0].access), batch)
+        except ScopeError as error:
+            if error.scope != "ingest:bulk" or len(batch) <= MAX_FILES_WITHOUT_BULK:
+                raise
+            self.max_files = MAX_FILES_WITHOUT_BULK
+            for start in range(0, len(batch), self.max_files):
+                self._send_batch(batch[start : start + self.max_files], console)
+            return
+        self._add_receipt(receipt, batch)
+        console.print(f"{sum(self.jobs.values())} documents sent", highlight=False)
 
     def _add_receipt(self, receipt: "Receipt", batch: "Sequence[File]") -> None:
         """Records the job, if the server accepted at least one file, and a failure for each rejected file."""
@@ -174,7 +193,7 @@ class Push:
         batch: list[File] = []
         size = 0
         for file in self._read_files():
-            is_full = len(batch) == MAX_BATCH_FILES or size + len(file.body) > MAX_BATCH_BYTES
+            is_full = len(batch) >= self.max_files or size + len(file.body) > MAX_BATCH_BYTES
             if batch and (is_full or file.access != batch[0].access):
                 yield batch
                 batch, size = [], 0

@@ -119,7 +119,7 @@ def _serve_settings(options: GlobalOptions, host: str, port: int, terminal: Cons
 
     build_app, own = partial(build_local_application, settings, source), settings.own
     with serve_locally(build_app, host, port, terminal.print, own.telemetry.metrics_port, own.auth) as url:
-        _print_advice([own], host, terminal)
+        print_advice([own], host, terminal)
         check = partial(reload_gateway_settings, settings, source)
         yield RunningServer(url, _build_file_poll(options.config, source.digest, check, terminal))
 
@@ -153,28 +153,28 @@ def _serve_config(file: Path, host: str, port: int, terminal: Console) -> Iterat
     metrics_port = gateways[0].telemetry.metrics_port if gateways else 0
     auth = min((own.auth for own in gateways), key=lambda auth: auth.mode != "none", default=OPEN)
     with serve_from_config(config, host, port, terminal.print, metrics_port, auth) as url:
-        _print_advice(gateways, host or config.http_options.host or "", terminal)
+        print_advice(gateways, host or config.http_options.host or "", terminal)
         yield RunningServer(url, _build_file_poll(file, digest, lambda: deploy(read_serve_config(file)), terminal))
 
 
-def _print_advice(gateways: Sequence[Settings], host: str, terminal: Console) -> None:
+def print_advice(gateways: Sequence[Settings], host: str, terminal: Console) -> None:
     """Prints what an operator of authenticated gateways can have forgotten: the first key, and HTTPS."""
     from serve.shape.exposure import is_loopback
 
     if not is_loopback(host):
         terminal.print(f"requests to {host} are not encrypted: let a proxy with HTTPS pass them on")
     for settings in gateways:
-        if settings.auth.mode == "keys" and not _has_keys(settings):
+        if settings.auth.mode == "keys" and not _has_active_key(settings):
             create = f"rag keys create --tenant {settings.tenant} --role admin"
-            terminal.print(f"tenant {settings.tenant} has no API key; `{create}` creates one", markup=False)
+            terminal.print(f"tenant {settings.tenant} has no active API key; `{create}` creates one", markup=False)
 
 
-def _has_keys(settings: Settings) -> bool:
+def _has_active_key(settings: Settings) -> bool:
     from rag_core.storage.keys import Keys
     from rag_core.storage.postgres import Postgres
 
     with Postgres.open(settings.store.url).connect() as connection:
-        return bool(Keys(connection, settings.tenant).list_all())
+        return any(key["status"] == "active" for key in Keys(connection, settings.tenant).list_all())
 
 
 def _build_file_poll(

@@ -21,6 +21,7 @@ from rag_core.errors import (
     NotFoundError,
     RagError,
     ResponseError,
+    ScopeError,
     TooLargeError,
     UnavailableError,
     UsageError,
@@ -48,6 +49,8 @@ UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 _log = logging.getLogger(__name__)
 
 _FILE_POINTER = re.compile(r"#/files/(\d+)")
+_MISSING_SCOPE = re.compile(r'error="insufficient_scope", scope="([\w:]+)"')
+"""The part of the header `WWW-Authenticate` of RFC 6750."""
 
 
 def request_retrieval(server: str, body: Mapping[str, Any]) -> Retrieval:
@@ -290,6 +293,8 @@ def _check_response(response: httpx2.Response) -> None:
     """Raises the RagError that belongs to the status, with the detail of the problem."""
     if response.is_success:
         return
+    if match := _MISSING_SCOPE.search(response.headers.get("WWW-Authenticate", "")):
+        raise ScopeError(match[1], f"; set {API_KEY_VARIABLE} to another key")
     try:
         detail = str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
@@ -300,9 +305,7 @@ def _check_response(response: httpx2.Response) -> None:
 
 
 def _credentials_hint(response: httpx2.Response) -> str:
-    """How to send other credentials, if those of the request are the reason for its failure (RFC 6750)."""
+    """How to send credentials, if the request had no valid ones."""
     if response.status_code == httpx2.codes.UNAUTHORIZED:
-        return f"; set {API_KEY_VARIABLE} to a key that `rag keys create` printed"
-    if "insufficient_scope" in response.headers.get("WWW-Authenticate", ""):
-        return f"; set {API_KEY_VARIABLE} to another key"
+        return f"; set {API_KEY_VARIABLE} to a key that `rag keys create` printed, or to an access token"
     return ""

@@ -118,14 +118,14 @@ class AuthenticationError(UsageError):
 
 
 class ScopeError(UsageError):
-    """The caller lacks `scope`."""
+    """The caller lacks `scope`. `hint` says what to do."""
 
-    def __init__(self, scope: str) -> None:
-        super().__init__(scope)
-        self.scope = scope
+    def __init__(self, scope: str, hint: str = "") -> None:
+        super().__init__(scope, hint)
+        self.scope, self.hint = scope, hint
 
     def __str__(self) -> str:
-        return f"this request needs the scope {self.scope}, which the credentials do not have"
+        return f"this request needs the scope {self.scope}, which the credentials do not have{self.hint}"
 
 
 class NotFoundError(UsageError):

@@ -10,10 +10,15 @@ from serve.variants import GuardMode
 STRENGTHS: Mapping[GuardMode, int] = {"off": 0, "flag": 1, "block": 2, "regenerate": 2}
 
 
-def check_guard(caller: Caller, requested: GuardMode | None, configured: GuardMode) -> None:
-    """Raises ScopeError if the guard that the caller requests is weaker than the profile's one, unless it can
-    override policies."""
-    if requested and STRENGTHS[requested] < STRENGTHS[configured]:
+def check_guard(
+    caller: Caller, requested: GuardMode | None, configured: GuardMode, replaced: GuardMode = "off"
+) -> None:
+    """Raises ScopeError if the caller gets a weaker guard than without its wishes, unless it can override policies.
+
+    `configured` is that of the profile that answers. `replaced` is that of the gateway's own profile if the caller
+    named another one.
+    """
+    if STRENGTHS[requested or configured] < max(STRENGTHS[configured], STRENGTHS[replaced]):
         caller.require("policy:override")
 
 

@@ -56,7 +56,8 @@ async def answer(
     id = create_answer_id(*([caller.tenant, caller.user, *groups, key, body.model_dump_json()] if key else []))
     query = build_query(body, body.question, caller, body.conversation_id, id)
     variants, exposure = await profiles.assign(body.profile, query)
-    check_guard(caller, body.guard, variants.services.settings.guard.mode)
+    replaced = profiles.own_settings.guard.mode if body.profile else "off"
+    check_guard(caller, body.guard, variants.services.settings.guard.mode, replaced)
     variant = variants.answer_variant(body.options)
     request.state.components = variant.components
     answerer = MeteredAnswerer(variant.recorded_answerer(id, exposure), profiles.own.services, caller)

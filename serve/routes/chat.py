@@ -56,7 +56,8 @@ async def complete(body: Chat, caller: Chatter, profiles: CurrentProfiles, reque
     collection, profile = _parse_model(body, profiles)
     query = _build_chat_query(body, caller, collection)
     variants, exposure = await profiles.assign(profile, query)
-    check_guard(caller, body.rag.guard, variants.services.settings.guard.mode)
+    replaced = profiles.own_settings.guard.mode if profile else "off"
+    check_guard(caller, body.rag.guard, variants.services.settings.guard.mode, replaced)
     variant = variants.answer_variant(body.rag.options)
     request.state.components = variant.components
     envelope = _build_envelope(body, variant)

@@ -1,13 +1,16 @@
 """Clients of a gateway that requires API keys: the commands with `--server`, and OpenAI's own."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import openai
 import pytest
 from commands import Rag, rag_in_process
 from fakes.serving import scripted_graph, serve_graph
+from rich.console import Console
 
+from rag_cli.push import Push, PushRequest
 from rag_core.scopes import ROLES, Scope
 from rag_core.storage.keys import KeyFinder, Keys
 from rag_core.storage.postgres import Postgres
@@ -71,6 +74,27 @@ def test_the_commands_work_with_a_key(rag: Rag, url: str, store: Postgres, monke
     monkeypatch.setenv("RAG_API_KEY", create_key(store))
     assert rag("search", "keys", "--server", url, "--json").json["results"] == []
     assert "answer" in rag("ask", "keys", "--server", url, "--json").json
+
+
+@pytest.mark.parametrize(("more", "batches"), [((), [2, 2, 1, 2]), (("ingest:bulk",), [5, 2])])
+def test_many_files_are_sent_in_requests_that_the_key_allows(
+    store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[Scope, ...], batches: Sequence[int]
+) -> None:
+    monkeypatch.setattr("rag_cli.push.MAX_BATCH_FILES", 5)
+    monkeypatch.setattr("rag_cli.push.MAX_FILES_WITHOUT_BULK", 2)
+    monkeypatch.setenv("RAG_API_KEY", create_key(store, ROLES["writer"] | {*more}))
+    for number in range(7):
+        (tmp_path / f"{number}.md").write_text(f"# {number}")
+    request = PushRequest(
+        sources=[str(tmp_path)], collection="docs", no_prune=True, yes=False, checksum=False, meta=None
+    )
+    graph = scripted_graph(postgres=store, authenticator=KeyAuthenticator(KeyFinder(store)))
+    ingestion = graph.settings.ingestion.model_copy(update={"bulk_documents": 2})
+    graph = replace(graph, settings=graph.settings.model_copy(update={"ingestion": ingestion}))
+    with serve_graph(graph) as url:
+        sent = Push(server=url, request=request, profile="")
+        sent.send(Console(quiet=True))
+    assert list(sent.jobs.values()) == batches
 
 
 def test_openais_client_sends_the_key(url: str, store: Postgres) -> None:

@@ -1,12 +1,16 @@
 """`rag keys`: what is printed, stored and refused."""
 
 from collections.abc import Sequence
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from commands import Rag, rag_in_process
 from documents import ROOT, Reader
+from rich.console import Console
 
+from rag_cli.serve import print_advice
+from rag_core.settings import load_settings
 from rag_core.storage.keys import KeyParts
 from rag_core.storage.postgres import Postgres
 
@@ -105,3 +109,19 @@ def test_the_page_on_authentication_creates_and_lists_a_key(rag: Rag, tmp_path: 
 def test_a_revocation_names_either_a_key_or_a_user(rag: Rag) -> None:
     for options in ((), ("a1B2c3D4", "--user", "ann")):
         assert "pass the id of a key, or --user USER" in rag("keys", "revoke", *options).err
+
+
+def test_a_server_says_how_to_create_a_key_while_no_key_is_active(rag: Rag, store: Postgres) -> None:
+    settings = load_settings(environment={}, overrides=[f"store.url={store.dsn}", "auth.mode=keys"])
+
+    def advise() -> str:
+        written = StringIO()
+        print_advice([settings], "127.0.0.1", Console(file=written, width=200))
+        return written.getvalue()
+
+    advice = "tenant default-tenant has no active API key; `rag keys create --tenant default-tenant --role admin`"
+    assert advice in advise()
+    id = rag("keys", "create", *READER, "--json").json["id"]
+    assert advise() == ""
+    rag("keys", "revoke", id)
+    assert advice in advise()

@@ -103,17 +103,19 @@ def test_a_request_waits_for_a_rate_limit_only_for_a_time(
 
 
 def test_refused_credentials_are_an_error_that_names_the_variable_and_the_scope() -> None:
-    for status, challenge, hint in (
-        (401, 'Bearer error="invalid_token"', "; set RAG_API_KEY to a key that `rag keys create` printed"),
-        (403, 'Bearer error="insufficient_scope", scope="ingest:bulk"', "; set RAG_API_KEY to another key"),
-        (403, "", ""),
+    invalid = "refused; set RAG_API_KEY to a key that `rag keys create` printed, or to an access token"
+    missing = "this request needs the scope ingest:bulk, which the credentials do not have"
+    for status, challenge, message in (
+        (401, 'Bearer error="invalid_token"', invalid),
+        (403, 'Bearer error="insufficient_scope", scope="ingest:bulk"', f"{missing}; set RAG_API_KEY to another key"),
+        (403, "", "refused"),
     ):
         request = httpx2.Request("POST", "http://gateway/v1/ingest")
         headers = {"WWW-Authenticate": challenge} if challenge else {}
         response = httpx2.Response(status, json={**PROBLEM, "detail": "refused"}, headers=headers, request=request)
         with pytest.raises(UsageError) as refused:
             Receipt.from_response(response)
-        assert (str(refused.value), refused.value.exit_code) == (f"refused{hint}", 2)
+        assert (str(refused.value), refused.value.exit_code) == (message, 2)
 
 
 @pytest.mark.parametrize("key", ["rk_a1B2c3D4_…", "rk_a1B2c3D4_a\nb", "rk_a1B2c3D4_\x7f"])
