@@ -126,9 +126,10 @@ class KnowledgeBase:
 
         A document with `given` chunks is stored with these; their vectors, if they have any, are not computed. A
         document without chunks is split as by the settings; its text is not parsed. The uri is any unique text. A
-        document that cannot be stored is one of the report's failures.
+        document that cannot be stored is one of the report's failures. Raises UsageError if its `access` is not a list
+        of names.
         """
-        source = build_given_source(self._settings, documents)
+        source = build_given_source(self._settings, map(_check_access, documents))
         sync = build_given_sync(self._settings, self._postgres, source, collection, is_partial=True)
         return sync.run(build_inline_runner(self._settings))
 
@@ -152,7 +153,7 @@ class KnowledgeBase:
             )
             for chunk, vector in zip(chunks, vectors.tolist(), strict=True)
         )
-        documents = {document.uri: sort_given(replace(document, given=given))}
+        documents = {document.uri: sort_given(replace(_check_access(document), given=given))}
         source = GivenSource(document.uri, documents, {document.uri: size})
         sync = build_given_sync(self._settings, self._postgres, source, collection, is_partial=False)
         report = sync.run(build_inline_runner(self._settings))
@@ -306,7 +307,7 @@ class KnowledgeBase:
             tenant=self._settings.tenant,
             collection=collection,
             filters=parse_filter(filters) if filters is not None else None,
-            groups=tuple(groups),
+            groups=_check_groups("groups", groups),
         )
 
     @cached_property
@@ -364,6 +365,19 @@ def _clean_question(question: str) -> str:
     if len(question) > MAX_QUESTION_CHARS:
         raise UsageError(f"question must have at most {MAX_QUESTION_CHARS} characters, got {len(question)}")
     return question.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _check_access(document: Document) -> Document:
+    if document.access is not None:
+        _check_groups("access", document.access)
+    return document
+
+
+def _check_groups(name: str, groups: Sequence[str]) -> tuple[str, ...]:
+    """Raises UsageError for a text, whose characters would be the groups, and for groups that no row can hold."""
+    if isinstance(groups, str) or any(UNSTORABLE.search(group) for group in groups):
+        raise UsageError(f"{name} must be a list of names without NUL and lone surrogates, got {groups!r:.80}")
+    return tuple(groups)
 
 
 async def _retrieve_with_stages(

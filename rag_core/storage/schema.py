@@ -36,6 +36,15 @@ create extension if not exists vector;
 create schema if not exists rag;
 create table if not exists rag.migrations (
   number int primary key, name text not null, applied_at timestamptz not null default now())"""
+# Runs before the migrations, because they change rows of all tenants. Row-level security that is not forced does not
+# apply to owners. A login without roles would otherwise change no row.
+UNFORCE = """
+do $$ declare t text; begin
+  for t in select c.relname from pg_class c where c.relnamespace = 'rag'::regnamespace
+      and c.relforcerowsecurity and not c.relispartition loop
+    execute format('alter table rag.%I no force row level security', t);
+  end loop;
+end $$"""
 # Runs after every migration over all tables that have a tenant, so that no table lacks its policies. Partitions are
 # left out: they are used through their table, whose policies apply.
 SECURE = """
@@ -123,6 +132,7 @@ def migrate(dsn: str) -> None:
         connection.execute(CREATE_SCHEMA)
         version = _database_version(connection)
         connection.execute("set local search_path = rag, public")
+        connection.execute(UNFORCE)
         for number, name in _list_migrations():
             if number > version:
                 connection.execute((MIGRATIONS / name).read_bytes())

@@ -46,6 +46,8 @@ from rag_core.wiring.splade import build_weigher, weigher_fingerprint
 
 ACCESS_SETTINGS = {"allowed_locations", "allowed_locations_by_tenant", "private_networks", "bulk_documents"}
 """Settings of section ingestion that limit what requests can do."""
+READING_RULES = ("access", "access_default")
+"""Settings of section metadata that say who can read documents."""
 UNRECORDED_SETTINGS: Mapping[str, Any] = {
     **dict.fromkeys(("api", "auth", "store", "tenant", "telemetry", "retention", "encryption", "rate_limits"), True),
     "ingestion": ACCESS_SETTINGS,
@@ -167,6 +169,9 @@ def _pushed_recipe_part(describe_parsing: Callable[[str], str], pushed: PushedSo
 def settings_from_job(job: Mapping[str, Any], settings: Settings) -> Settings:
     """The settings that a job recorded; store and telemetry, and sections newer than the record, are the current ones.
 
+    So are the rules for who can read. The recorded rules are added if the job has another profile, or if there are no
+    rules now.
+
     Raises ConfigError if the current rules no longer allow the recorded settings.
     """
     return _restore_settings(job["id"], job["settings"], settings.tenant, settings)
@@ -175,9 +180,13 @@ def settings_from_job(job: Mapping[str, Any], settings: Settings) -> Settings:
 def _restore_settings(job: UUID, recorded: Mapping[str, Any], tenant: str, settings: Settings) -> Settings:
     current = settings.model_dump(mode="json")
     merged = {**current, **recorded, **{name: current[name] for name in ("api", "auth", "store", "telemetry")}}
-    access = {name: current["ingestion"][name] for name in ACCESS_SETTINGS}
+    merged["ingestion"] = {**merged["ingestion"], **{name: current["ingestion"][name] for name in ACCESS_SETTINGS}}
+    for name in READING_RULES:
+        rules, is_same_profile = current["metadata"][name], merged["profile"] == current["profile"]
+        earlier = () if rules and is_same_profile else merged["metadata"].get(name, ())
+        merged["metadata"] = {**merged["metadata"], name: [*earlier, *rules]}
     try:
-        return Settings.model_validate({**merged, "tenant": tenant, "ingestion": {**merged["ingestion"], **access}})
+        return Settings.model_validate({**merged, "tenant": tenant})
     except ValidationError as error:
         reasons = "; ".join(validation_lines(error, "settings"))
         raise ConfigError(f"the settings of job {job} break the current rules: {reasons}") from error
@@ -223,7 +232,7 @@ def build_recipe(settings: Settings) -> Recipe:
     # This text is part of every stored fingerprint: with its parts in another order all documents would be read again
     reading = settings.model_dump_json(
         include={"parsing": True, "metadata": True, "scan": True, "limits": {"text_mb"}},
-        exclude={"parsing": SANDBOX_SETTINGS | PARSER_SETTINGS, "metadata": {"access", "access_default"}},
+        exclude={"parsing": SANDBOX_SETTINGS | PARSER_SETTINGS, "metadata": {*READING_RULES}},
     )
     graph = f"graph {extraction.VERSION}" + settings.graph.model_dump_json() if settings.graph else ""
     chunking = settings.chunking.model_dump_json() + graph + _splade_fingerprint(settings)

@@ -120,17 +120,19 @@ def _read_status(services: Services, caller: Caller, job_id: UUID) -> str:
 def _read_outcome(services: Services, caller: Caller, submission: Submission) -> JobOutcome:
     """Reads the outcome of a job that has ended.
 
-    A request with documents gets every failure of the job, including files that the caller may not read. Its documents
-    can be skipped or quarantined, and `readable_failures` has only failed ones. A request with only a source gets the
-    failed files that the caller may read.
+    The failures are those of the request's own documents, which can be skipped or quarantined too, and the failed files
+    of its source that the caller may read.
     """
-    job_id = submission.job.job_id
+    job_id, parsed = submission.job.job_id, submission.parsed
+    pushed = {accepted.document.uri for accepted in parsed.accepted}
+    failures: list[dict[str, Any]] = []
     with open_ledger(services, caller) as ledger:
         row, progress = ledger.job(str(job_id)), ledger.progress(job_id)
-        if submission.parsed.accepted:
-            failures = ledger.failures(job_id, "failed", "skipped", "quarantined", "cancelled")
-        else:
-            failures = ledger.readable_failures(job_id, caller.groups, UUID(int=0), MAX_SOURCE_ITEMS)
+        if pushed:
+            ended = ledger.failures(job_id, "failed", "skipped", "quarantined", "cancelled")
+            failures += [failure for failure in ended if failure["uri"] in pushed]
+        if parsed.source:
+            failures += ledger.readable_failures(job_id, caller.groups, UUID(int=0), MAX_SOURCE_ITEMS)
     return JobOutcome(
         waited=True,
         status=row["status"],

@@ -15,7 +15,7 @@ from test_ingest_api import asked, graph, worker
 from trees import hashing_settings, ingest, write
 
 from rag_core import open_knowledge_base
-from rag_core.errors import ListingError
+from rag_core.errors import ListingError, UsageError
 from rag_core.ingestion.report import SyncReport
 from rag_core.ingestion.sync import SyncOptions
 from rag_core.storage.postgres import Postgres
@@ -158,6 +158,15 @@ def test_a_program_names_the_groups_of_a_document_and_searches_as_a_member(store
         report = knowledge.add([Document(uri="pay", text=pay.text, access=("board",))])
         assert (report.chunks["embedded"], stored_groups(store)) == (0, {"pay": ["board"]})
         assert (len(knowledge.search("pay", groups=["hr"])), len(knowledge.search("pay", groups=["board"]))) == (0, 1)
+
+
+@pytest.mark.parametrize("groups", ["hr", ["h\0r"], ["\udcff"]])
+def test_groups_of_a_program_are_a_list_of_names(store: Postgres, groups: Any) -> None:
+    with open_knowledge_base(store.dsn, settings=["embedding.type=hashing"]) as knowledge:
+        with pytest.raises(UsageError, match="groups must be a list of names"):
+            knowledge.search("pay", groups=groups)
+        with pytest.raises(UsageError, match="access must be a list of names"):
+            knowledge.add([Document(uri="pay", text="The pay is raised.", access=groups)])
 
 
 def test_the_commands_show_groups_and_ask_as_a_member(

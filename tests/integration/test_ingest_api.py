@@ -352,13 +352,14 @@ def test_who_waits_for_a_source_is_told_of_its_files_that_are_not_in(store: Post
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("documents", [[], [{"id": "own", "text": "Keys are replaced."}]])
 def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_they_may_not_read(
-    store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: list[dict[str, str]]
 ) -> None:
     monkeypatch.setattr("serve.routes.ingest_outcome.MAX_SOURCE_ITEMS", 2)
     for number in range(4):
         (tmp_path / f"{number}.pdf").write_bytes(TORN[1])
-    body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}}
+    body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}, "documents": documents}
 
     def told(*groups: str) -> tuple[int, int, int]:
         async def sent(client: httpx2.AsyncClient) -> httpx2.Response:
@@ -366,7 +367,8 @@ def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_th
 
         response = gateways.run_with_gateway(graph(store), sent, Caller(tenant=TENANT, groups=groups))
         Ingested.model_validate(response.json())
-        return response.status_code, response.json()["counts"]["failed"], len(response.json()["items"])
+        files = [row for row in response.json().get("items", []) if row["id"].startswith("file:")]
+        return response.status_code, response.json()["counts"]["failed"], len(files)
 
     with worker(store):
         assert told() == (207, 4, 2)

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from trees import write
 
 from rag_core import open_knowledge_base
-from rag_core.storage import embedded
+from rag_core.storage import embedded, schema
 from rag_core.storage.audit_reading import Audit
 from rag_core.storage.keys import Keys
 from rag_core.storage.postgres import Postgres
@@ -30,6 +30,15 @@ ROLES = (
 )
 GRANT = "grant rag_owner, rag_app, rag_worker, rag_reader to rag"
 DATABASE = "create database rag owner rag"
+CONVERSATION = """
+with opened as (
+  insert into rag.conversations (tenant, id, session_id, groups, user_id, title)
+  values (%(tenant)s, gen_random_uuid(), 's', '{hr}', '', '') returning tenant, id)
+insert into rag.messages (tenant, conversation_id, n, turn, id, answer_id, collection_name, role, text)
+select tenant, id, 1, 1, 'm', '', 'default', 'user', 'Who keeps the keys?' from opened"""
+UNFORCED = """
+select relname from pg_class where relnamespace = 'rag'::regnamespace and relkind in ('r', 'p') and not relispartition
+  and not relforcerowsecurity"""
 OWNER = "select string_agg(distinct tableowner, ',') from pg_tables where schemaname = 'rag'"
 
 
@@ -93,6 +102,22 @@ def test_a_login_that_is_no_superuser_syncs_and_searches(
         with store.connect() as connection:
             verification = Audit(connection, tenant).verify()
         assert (verification.start.n, verification.end.n, verification.broken) == (count, count + 1, None)
+
+
+@pytest.mark.parametrize("statements", [(LOGIN, *ROLES, GRANT), (LOGIN,)], ids=["with roles", "without roles"])
+def test_an_upgrade_changes_the_rows_of_all_tenants(
+    administrator: psycopg.Connection, statements: Sequence[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as former:
+        migrations = schema._list_migrations()
+        former.setattr(schema, "_list_migrations", lambda: [each for each in migrations if each[0] <= 21])
+        store = open_store(administrator, statements)
+    with psycopg.connect(make_conninfo(administrator.info.dsn, dbname="rag"), autocommit=True) as connection:
+        for tenant in (DEFAULT_TENANT, "another-tenant"):
+            connection.execute(CONVERSATION, {"tenant": tenant})
+        schema.migrate(store.read_dsn())
+        assert connection.execute("select groups from rag.messages").fetchall() == [(["hr"],), (["hr"],)]
+        assert connection.execute(UNFORCED).fetchall() == [("migrations",)]
 
 
 def test_fsck_without_roles_checks_the_documents_of_the_tenant(

@@ -14,7 +14,14 @@ from rag_core.errors import ConfigError, ListingError
 from rag_core.ingestion.access import AccessRules
 from rag_core.ingestion.sources.access_files import MAX_BYTES, parse_access_file
 from rag_core.types import DocumentStatus, Entry, StoredDocument
-from rag_core.wiring.ingestion import build_access_rules, build_recipe, open_files_source, open_source
+from rag_core.wiring.ingestion import (
+    build_access_rules,
+    build_recipe,
+    open_files_source,
+    open_source,
+    record_settings,
+    settings_from_job,
+)
 
 HR = "{uri: 'file:///srv/hr/**', groups: [hr]}"
 DEPARTMENT = "{key: department}"
@@ -128,6 +135,21 @@ def test_rules_change_no_recipe_and_no_pipeline_and_outlive_disabled_metadata() 
     assert plain.pipeline_version == ruled.pipeline_version
     disabled = hashing_settings(f"metadata.access=[{HR}]", "metadata.enabled=false")
     assert groups(build_access_rules(disabled), "file:///srv/hr/a.md") == ("hr",)
+
+
+def test_a_job_has_the_rules_of_now_and_those_of_another_profile_too() -> None:
+    now = hashing_settings(f"metadata.access=[{HR}]", "metadata.access_default=[staff]")
+    recorded = record_settings(hashing_settings("metadata.access=[{uri: 'file:///srv/**', groups: [all]}]"))
+    access = []
+    for profile in ("default", "other"):
+        settings = settings_from_job({"id": uuid4(), "settings": {**recorded, "profile": profile}}, now)
+        access.append(groups(build_access_rules(settings), "file:///srv/hr/a.md"))
+    assert access == [("hr",), ("all", "hr")]
+    without_rules = settings_from_job({"id": uuid4(), "settings": recorded}, hashing_settings())
+    assert groups(build_access_rules(without_rules), "file:///srv/hr/a.md") == ("all",)
+    del recorded["metadata"]["access"], recorded["metadata"]["access_default"]  # as an earlier version recorded them
+    rules = build_access_rules(settings_from_job({"id": uuid4(), "settings": recorded}, now))
+    assert (groups(rules, "file:///srv/hr/a.md"), groups(rules, "file:///a.md")) == (("hr",), ("staff",))
 
 
 def listed(folder: Path) -> dict[str, tuple[str, ...] | None]:
