@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rag_core.errors import ConfigError
+from rag_core.secret_references import is_reference
 from rag_core.telemetry.scrubbing import scrub
 
-REFERENCES = ("env:", "file:", "vault:")
-"""The beginnings of values that only name the place of a secret."""
 MARKS = ("[secret]", "[key]", "[token]")
+"""The texts that scrubbing puts in the place of secrets."""
 
 
 def check_private(file: Path, document: Mapping[str, Any]) -> None:
@@ -44,7 +44,7 @@ def _list_secrets(value: object, path: tuple[str, ...]) -> Iterator[str]:
         case list():
             for member in value:
                 yield from _list_secrets(member, path)
-        case str() if value and not value.startswith(REFERENCES):
+        case str() if value and not is_reference(value):
             cleaned = str(scrub({path[-1]: value})[path[-1]]) if path else value
             if any(mark in cleaned and mark not in value for mark in MARKS):
                 yield ".".join(path)

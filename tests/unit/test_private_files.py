@@ -34,6 +34,7 @@ def test_a_file_that_others_can_use_is_refused_with_its_mode(mode: int, owned: b
         ("store: {url: 'host=/run dbname=rag password=hunter2'}", "store.url"),
         ("profiles: {harbour: {store: {url: 'postgresql://me:hunter2@/rag'}}}", "profiles.harbour.store.url"),
         ("generation: {type: openai, model: m, api_key_env: sk-hunter2hunter2}", "generation.api_key_env"),
+        ("encryption: {keys: {k1: hunter2AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=}, active: k1}", "encryption.keys.k1"),
     ],
 )
 def test_settings_with_a_secret_must_be_private(tmp_path: Path, text: str, secret: str) -> None:
