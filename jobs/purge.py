@@ -64,7 +64,7 @@ def purge_logs(marks: Collection[str], dry_run: bool) -> Iterator[FileCount]:
 
 
 def purge_run(run: StoredRun, dry_run: bool) -> FileCount:
-    if not dry_run:
+    if not dry_run and run.folder.exists():  # it went already if it is in the folder of another run
         shutil.rmtree(run.folder)
     return FileCount(file=str(run.folder), found=1, left=int(run.folder.exists()))
 

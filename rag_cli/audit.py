@@ -1,6 +1,7 @@
 """`rag audit`."""
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -75,7 +76,7 @@ def verify(
     if file and known:
         raise UsageError("--known applies to the store: omit --file")
     if file:
-        with file.open(encoding="utf-8") as lines:
+        with file.open(encoding="utf-8", errors="replace") as lines:
             result = verify_export(lines)
     else:
         with _open_audit(options) as audit:
@@ -95,8 +96,7 @@ def export(
 
     Example: rag audit export --out audit.jsonl
     """
-    descriptor = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="utf-8") as file, _open_audit(options) as audit:
+    with _open_audit(options) as audit, open(out, "w", encoding="utf-8", opener=_open_private) as file:
         count = audit.export(file)
     facts = {"rows": count, "file": str(out)}
     if options.json:
@@ -109,6 +109,14 @@ def export(
 def _open_audit(options: GlobalOptions) -> Iterator[Audit]:
     with open_store(options).connect() as connection:
         yield Audit(connection, options.settings.tenant)
+
+
+def _open_private(path: str, flags: int) -> int:
+    """Opens a file that only its owner can access, including one that exists already."""
+    descriptor = os.open(path, flags, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.fchmod(descriptor, 0o600)
+    return descriptor
 
 
 def _parse_known(known: str) -> ChainEnd:

@@ -54,12 +54,13 @@ class TextCipher:
         match = _ENCRYPTED.fullmatch(stored)
         if match is None:
             return stored.removeprefix(PLAIN_PREFIX)
-        id, value = match[1], b64decode(match[2])
+        id = match[1]
         if id not in self.keys:
             raise EncryptionError(f"cannot decrypt {_describe(place)}: encryption.keys has no key {id}")
         from cryptography.exceptions import InvalidTag
 
         try:
+            value = b64decode(match[2])
             text = self.keys[id].decrypt(value[:NONCE_BYTES], value[NONCE_BYTES:], _encode_place(place))
         except (InvalidTag, ValueError):
             reason = f"key {id} is another one than it was encrypted with, or the value was changed"

@@ -9,6 +9,7 @@ from rag_core.secret_references import check_permissions, is_reference
 from rag_core.telemetry.scrubbing import scrub
 
 MARKS = ("[secret]", "[key]", "[token]")
+"""The texts that scrubbing puts in the place of secrets."""
 
 
 def check_private(file: Path, document: Mapping[str, Any]) -> None:

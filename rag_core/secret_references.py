@@ -76,7 +76,11 @@ def _read_variable(name: str) -> str:
 
 def _read_file(place: str) -> str:
     """The text of the file without a newline at its end."""
-    with Path(place).expanduser().open("rb") as file:
+    try:
+        path = Path(place).expanduser()
+    except RuntimeError:
+        raise LookupError("there is no such home folder") from None
+    with path.open("rb") as file:
         check_permissions(os.fstat(file.fileno()))
         body = file.read(MAX_FILE_BYTES + 1)
     if len(body) > MAX_FILE_BYTES or not body.strip():

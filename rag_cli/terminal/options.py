@@ -19,7 +19,8 @@ from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 from jobs.provenance import hide_secrets
 from rag_core.config import Settings
 from rag_core.errors import ConfigError, ModelError, RagError, UsageError
-from rag_core.secret_references import HIDDEN, is_reference
+from rag_core.private_files import MARKS
+from rag_core.secret_references import is_reference
 from rag_core.settings import LayeredSettings, load_layered_settings, read_detection
 from rag_core.wire.shape import json_text
 
@@ -111,7 +112,9 @@ def _warn_of_secrets(options: GlobalOptions) -> None:
 
 
 def _holds_secret(assignment: str) -> bool:
-    return not is_reference(assignment.partition("=")[2].strip("\"'")) and HIDDEN in hide_secrets(assignment)
+    return not is_reference(assignment.partition("=")[2].strip("\"'")) and any(
+        mark in hide_secrets(assignment) for mark in MARKS
+    )
 
 
 def print_json(value: object) -> None:

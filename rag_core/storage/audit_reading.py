@@ -17,6 +17,7 @@ from rag_core.storage.postgres import transaction
 
 COLUMNS = """a.tenant, a.n, to_char(a.at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') as at, a.content,
   encode(a.hash, 'hex') as hash"""
+COLUMN_TYPES = {"tenant": str, "n": int, "at": str, "content": str, "hash": str}
 LIST = f"""
 select {COLUMNS}, u.user_id from audit a
 left join audit_users u on u.tenant = a.tenant and u.pseudonym = a.content::jsonb ->> 'user'
@@ -157,7 +158,9 @@ def verify_export(lines: TextIO) -> Verification:
 def _parse_line(line: str) -> tuple[AuditRow, str]:
     try:
         fields = json.loads(line)
-        row = AuditRow(**{name: fields[name] for name in ("tenant", "n", "at", "content", "hash")})
+        row = AuditRow(**{name: fields[name] for name in COLUMN_TYPES})
+        if any(type(fields[name]) is not kind for name, kind in COLUMN_TYPES.items()):
+            raise TypeError
         bytes.fromhex(fields["previous"] + row.hash)
     except (ValueError, TypeError, KeyError) as error:
         raise UsageError(f"not a row of `rag audit export`: {line[:80]!r}") from error

@@ -78,14 +78,16 @@ _NAMES = (
     r"(?:password|passwd|passphrase|pwd|secret|token|(?:api|access|private|secret)[_-]?key|authorization|credentials?"
     r"|cookies?)"
 )
-_SECRET_NAME = rf"[\w.-]{{0,40}}{_NAMES}"
+_SECRET_NAME = rf"(?:[\w.-]{{0,40}}{_NAMES}|\w{{0,10}}encryption(?:\.|__)keys(?:\.|__)[\w-]{{1,64}})"
 _VALUE = r"[^\s,;&\"'})\]]+"
 _KEYS = (
     r"\b(?:(?:sk|pk|rk)[-_][\w-]{12,}|gh[pousr]_\w{20,}|github_pat_\w{20,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}"
     r"|(?:AKIA|ASIA)[A-Z0-9]{16}\b|AIza[\w-]{30,}|hf_\w{20,}|rag_\w{20,})"
 )
+_ENCRYPTION_KEY = r"(?<![\w+/])[A-Za-z0-9+/]{43}=(?!=)"
+"""32 bytes in base64."""
 _SUSPECT = re.compile(
-    rf"[@+(]|\d(?:[ -]?\d){{2}}|://|eyJ|-----BEGIN|(?i:{_NAMES}|bearer|basic)|[A-Za-z]{{2}}\d\d|{_KEYS}"
+    rf"[@+(]|\d(?:[ -]?\d){{2}}|://|eyJ|-----BEGIN|(?i:{_NAMES}|bearer|basic|encryption)|[A-Za-z]{{2}}\d\d|{_KEYS}|[\w+/]{{43}}="
 )
 """A quick check: without a match, no detector can match. Most lines end here."""
 _match_secret_key = lru_cache(maxsize=1024)(re.compile(rf"(?i)^{_SECRET_NAME}$").search)
@@ -105,6 +107,7 @@ _DETECTORS = (
     ),
     _Detector(pattern=re.compile(r"\beyJ[\w-]{5,}\.[\w-]{5,}\.[\w-]*"), replacement="[token]"),
     _Detector(pattern=re.compile(_KEYS), replacement="[key]"),
+    _Detector(pattern=re.compile(_ENCRYPTION_KEY), replacement="[key]"),
     _Detector(
         pattern=re.compile(r"[\w.!#$%&*+/=?^{|}~-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}"), replacement="[e-mail]"
     ),

@@ -53,6 +53,7 @@ def test_verify_fails_and_names_the_row_that_was_changed(rag: Rag, store: Postgr
 def test_an_exported_file_is_private_and_can_be_verified(rag: Rag, tmp_path: Path) -> None:
     rag("keys", "create", "--role", "reader")
     file = tmp_path / "audit.jsonl"
+    file.touch(mode=0o644)
     assert rag("audit", "export", "--out", file, "--json").json["rows"] == 2
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert rag("audit", "verify", "--file", file, "--json").json["end"]["n"] == 2
@@ -63,6 +64,16 @@ def test_an_exported_file_is_private_and_can_be_verified(rag: Rag, tmp_path: Pat
     file.write_text("no row\n")
     refused = rag("audit", "verify", "--file", file)
     assert (refused.code, refused.err) == (2, "error: not a row of `rag audit export`: 'no row\\n'\n")
+    for damaged in (b"\xff\n", json.dumps({**lines[0], "n": "1"}).encode(), json.dumps({**lines[0], "at": 1}).encode()):
+        file.write_bytes(damaged)
+        assert rag("audit", "verify", "--file", file).code == 2
+
+
+def test_an_export_that_cannot_reach_the_store_keeps_the_earlier_file(rag: Rag, tmp_path: Path) -> None:
+    file = tmp_path / "audit.jsonl"
+    file.write_text("earlier")
+    assert rag("audit", "export", "--out", file, "--store", "host=127.0.0.1 port=1").code != 0
+    assert file.read_text() == "earlier"
 
 
 def test_the_page_on_the_audit_can_be_followed(rag: Rag, store: Postgres, tmp_path: Path) -> None:

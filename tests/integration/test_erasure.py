@@ -336,10 +336,11 @@ def test_the_command_reports_every_table_and_that_nothing_is_left(
     store: Postgres, capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     run = tmp_path / "runs" / "run"
-    run.mkdir(parents=True)
-    (run / "report.json").write_text(
-        json.dumps({"dataset": "d", "split": "test", "profile": "default", "tenant": TENANT})
-    )
+    for folder in (run / "nested", run):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.json").write_text(
+            json.dumps({"dataset": "d", "split": "test", "profile": "default", "tenant": TENANT})
+        )
     rag = rag_in_process(capfd)
     fill(store)
     at = ("--store", store.dsn, "--tenant", TENANT, "--json")
@@ -349,7 +350,7 @@ def test_the_command_reports_every_table_and_that_nothing_is_left(
     done = rag("purge", "--yes", *at)
     assert (done.code, done.json["left"]) == (0, 0)
     assert [table["found"] for table in done.json["tables"]] == [table["left"] for table in planned.json["tables"]]
-    assert [file["found"] for file in done.json["files"]] == [1]
+    assert [file["left"] for file in done.json["files"]] == [0, 0]
     assert not run.exists()
 
 

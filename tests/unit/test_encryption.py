@@ -70,7 +70,7 @@ def test_a_changed_value_or_another_key_of_the_same_id_is_noticed() -> None:
     stored = ONE.encrypt("hello", PLACE)
     changed = stored[:-6] + ("A" if stored[-6] != "A" else "B") + stored[-5:]
     other = build_cipher(EncryptionSettings.model_validate({"keys": {"k1": KEYS["k2"]}, "active": "k1"}))
-    for reader, value in ((ONE, changed), (other, stored), (ONE, "enc:1:k1:AAAA")):
+    for reader, value in ((ONE, changed), (other, stored), (ONE, "enc:1:k1:AAAA"), (ONE, "enc:1:k1:A")):
         with pytest.raises(EncryptionError, match="key k1 is another one than it was encrypted with, or the value"):
             reader.decrypt(value, PLACE)
 

@@ -68,6 +68,7 @@ def test_a_file_that_is_no_secret_is_refused_unshown(tmp_path: Path, body: bytes
 
 
 def test_a_missing_file_is_named() -> None:
+    assert complaint("file:~no-such-user/s").endswith("file:~no-such-user/s: there is no such home folder")
     assert complaint("file:/no/such") == "store.url: cannot read the secret file:/no/such: No such file or directory"
 
 

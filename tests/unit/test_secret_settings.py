@@ -3,12 +3,14 @@
 import json
 import pickle
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 from commands import Rag, rag_in_process
 
+from jobs.provenance import hide_secrets
 from rag_core.config import HIDE_SECRETS, Settings, list_secrets
 from rag_core.errors import ConfigError
 from rag_core.settings import load_settings
@@ -118,9 +120,23 @@ def test_config_show_hides_secrets_and_shows_references(
     for arguments in (("--json",), ()):
         shown = rag("config", "show", *arguments, "--set", SECRETS[name].format(value))
         assert (shown.code, MARKER in shown.out + shown.err) == (0, False)
-        assert name == "encryption.keys.*" or "warning: others can read the secret in" in shown.err
+        assert name == "encryption.keys.*" or "warning: others can read the secret in" in shown.err  # see below
     shown = rag("config", "show", "--json", "--set", SECRETS[name].format("env:RAG_TEST_SECRET"))
     assert "env:RAG_TEST_SECRET" in shown.out
+
+
+@pytest.mark.parametrize(
+    "setting", ["encryption={{keys: {{k1: {}}}, active: k1}}", "encryption.keys.k1={}", 'encryption.keys.k1="{}"']
+)
+def test_a_key_of_the_encryption_on_the_command_line_is_hidden_in_reports(
+    setting: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    key = b64encode(bytes(range(32))).decode()
+    assert key not in hide_secrets(setting.format(key))
+    rag: Rag = rag_in_process(capfd)
+    shown = rag("config", "show", "--set", setting.format(key), "--set", "encryption.active=k1")
+    assert (shown.code, key in shown.out + shown.err) == (0, False)
+    assert "warning: others can read the secret in" in shown.err
 
 
 def test_a_reference_on_the_command_line_is_no_secret(capfd: pytest.CaptureFixture[str]) -> None:
