@@ -53,8 +53,11 @@ RESPONSES: Responses = {
 _watchers = BoundedSemaphore(MAX_WATCHERS)
 
 
-async def limit_watchers() -> AsyncIterator[None]:
-    """Counts the request as a watcher until its response ends. Raises OverloadedError if there are too many."""
+async def limit_watchers(_caller: JobReader) -> AsyncIterator[None]:
+    """Counts the request as a watcher until its response ends. Raises OverloadedError if there are too many.
+
+    The caller is identified first, so that strangers occupy no place.
+    """
     if not _watchers.acquire(blocking=False):
         raise OverloadedError(f"too many clients are watching jobs (limit {MAX_WATCHERS})")
     try:

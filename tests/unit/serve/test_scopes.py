@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from dataclasses import replace
 from itertools import product
+from threading import BoundedSemaphore
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from serve.gateway import ROUTE_MODULES, build_fastapi
 from serve.http.caller import identify_caller
 from serve.http.policy import check_guard
 from serve.profiles import ServedProfiles
+from serve.routes import job_events
 from serve.variants import GuardMode
 
 READER = Caller(tenant="tenant-under-test", user="ann", scopes=ROLES["reader"])
@@ -163,3 +165,18 @@ def test_no_method_and_no_alias_of_a_route_works_without_credentials() -> None:
     statuses = run_with_gateway(scripted_graph(authenticator=Locked()), request_all)
     assert {request: status for request, status in statuses.items() if status not in (401, 405)} == {}
     assert {path for (_, path), status in statuses.items() if status == 401} == {*paths, *ALIASES}
+
+
+def test_a_stranger_takes_no_place_of_those_who_watch_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serve.routes.job_events._watchers", BoundedSemaphore(1))
+    path = f"/v1/jobs/{UUID(int=1)}/events"
+
+    async def watch(client: httpx2.AsyncClient) -> int:
+        return (await client.get(path)).status_code
+
+    class Busy(Locked):
+        async def authenticate(self, token: str) -> Caller:
+            assert job_events._watchers.acquire(blocking=False)  # the only place is free
+            return await super().authenticate(token)
+
+    assert run_with_gateway(scripted_graph(authenticator=Busy()), watch) == 401
