@@ -158,7 +158,10 @@ MUTANTS = (
         [Edit("serve/routes/conversations.py", "caller: MemoryDeleter", "caller: Chatter")],
         first="conversations",
     ),
-    Mutant("check of all scopes", [Edit("serve/http/caller.py", "if scope not in caller.scopes]", "if not scope]")]),
+    Mutant(
+        "check of all scopes",
+        [Edit("serve/authentication/caller.py", "if scope not in self.scopes]", "if not scope]")],
+    ),
     Mutant("expiry of a key", [Edit(KEYS, "if stored.is_expired:", "if not stored.id:")]),
     Mutant("revocation of a key", [Edit(KEYS, "if stored.is_revoked:", "if not stored.id:")]),
     Mutant("secret of a key", [Edit(KEYS, " or not parts.has_secret_of(stored)", "")]),
