@@ -232,10 +232,12 @@ class Queue:
 
     def is_replay(self, user_id: str, idempotency_key: str) -> bool:
         """True if the user used the key in the last 24 hours, so that `enqueue` adds no job."""
+        if not idempotency_key:
+            return False
         scope = {"tenant": self._tenant, "user_id": user_id, "key": idempotency_key}
         with transaction(self._connection, self._tenant):
             self._connection.execute(EXPIRE_KEY, scope)
-            return bool(idempotency_key) and self._connection.execute(JOB_OF_KEY, scope).fetchone() is not None
+            return self._connection.execute(JOB_OF_KEY, scope).fetchone() is not None
 
     def _add_job(self, request: IngestRequest, scope: Mapping[str, Any]) -> EnqueuedJob:
         self._connection.execute(EXPIRE_KEY, scope)

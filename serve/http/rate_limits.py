@@ -11,7 +11,7 @@ from math import ceil, floor, inf
 from fastapi import Request
 
 from rag_core.config import RateKind, Settings
-from rag_core.errors import RateLimitedError, StoreError
+from rag_core.errors import RateLimitedError, UnavailableError
 from rag_core.events import Event, Listener, Usage, ignore_event
 from rag_core.protocols import Answerer
 from rag_core.storage.queue import IngestRequest
@@ -140,5 +140,5 @@ class MeteredAnswerer:
         if tokens and charges:
             try:
                 await self.services.rate_limiter.charge(self.caller.tenant, charges)
-            except StoreError as error:
+            except UnavailableError as error:
                 _log.warning("tokens not charged (%d): %s", tokens, error)

@@ -15,7 +15,7 @@ from fakes.serving import RecordingRetriever, scripted_graph
 from gateways import run_with_gateway
 
 from rag_core.config import AuthSettings, RateKind, RateLimitSettings
-from rag_core.errors import StoreError
+from rag_core.errors import CircuitOpenError, RagError, StoreError
 from rag_core.events import Usage, ignore_event
 from rag_core.storage.rate_limits import Balance, Charge
 from rag_core.types import Query
@@ -32,7 +32,7 @@ class ScriptedLimiter:
     """A rate limiter that keeps the charges, and returns these balances."""
 
     balances: Sequence[Balance] = ()
-    error: StoreError | None = None
+    error: RagError | None = None
     charges: list[Charge] = field(default_factory=list)
 
     async def charge(self, tenant: str, charges: Sequence[Charge]) -> Sequence[Balance]:
@@ -154,8 +154,9 @@ def test_the_tokens_of_an_answer_are_charged_even_if_it_fails(error: StoreError 
     ]
 
 
-def test_an_answer_is_returned_even_if_its_tokens_cannot_be_charged() -> None:
-    services = graph(ScriptedLimiter(error=StoreError("gone")))
+@pytest.mark.parametrize("error", [StoreError("gone"), CircuitOpenError("gone for a while")])
+def test_an_answer_is_returned_even_if_its_tokens_cannot_be_charged(error: RagError) -> None:
+    services = graph(ScriptedLimiter(error=error))
     query = Query(text="?", tenant=ADA.tenant)
     assert asyncio.run(MeteredAnswerer(AnswererOfTokens(), services, ADA).answer(query)) is query  # type: ignore[arg-type, comparison-overlap]
 
