@@ -25,11 +25,15 @@ class FileCount:
 
 
 def find_log_files() -> list[Path]:
-    """The log files of this machine that this user can write: those of RAG_HOME, and those of all sessions of Ray."""
-    ray = Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray"
-    folders = [rag_home() / "logs", *ray.glob("session_*/logs")]
-    named = [file for folder in folders for file in folder.rglob("*") if NAMES.search(file.name)]
-    files = {file.resolve() for file in (data_folder() / "log", *named)}
+    """The log files of this machine that this user can write: those of RAG_HOME, and those of all sessions of Ray.
+
+    Links to other places are not followed: anybody can put one into the system's folder for temporary files.
+    """
+    logs, ray = rag_home() / "logs", Path(os.environ.get("RAY_TMPDIR") or tempfile.gettempdir()) / "ray"
+    files = {(data_folder() / "log").resolve()}
+    for root, folders in ((logs, [logs]), (ray, ray.glob("session_*/logs"))):
+        named = [file.resolve() for folder in folders for file in folder.rglob("*") if NAMES.search(file.name)]
+        files.update(file for file in named if file.is_relative_to(root.resolve()))
     return sorted(file for file in files if file.is_file() and os.access(file, os.R_OK | os.W_OK))
 
 

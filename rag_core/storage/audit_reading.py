@@ -33,6 +33,7 @@ from audit_heads where tenant = %(tenant)s"""
 HASH = """
 select encode(hash, 'hex') from audit where tenant = %(tenant)s and n = %(n)s
 union all select encode(start_hash, 'hex') from audit_heads where tenant = %(tenant)s and start_n = %(n)s"""
+KEEP_MONTHS = "lock table audit in access share mode"
 USERS = "select pseudonym, user_id from audit_users where tenant = %(tenant)s"
 # With the first row of the user.
 WRONG_USER = """
@@ -123,11 +124,16 @@ class Audit:
 
     @contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """A transaction in which all statements see the same rows, whoever writes meanwhile."""
+        """A transaction in which all statements see the same rows, whoever writes meanwhile.
+
+        The lock is the first statement: a month that is dropped after the snapshot would seem to be lost.
+        """
         self._connection.isolation_level = IsolationLevel.REPEATABLE_READ
         try:
-            with transaction(self._connection, self._tenant):
-                yield
+            with self._connection.transaction():
+                self._connection.execute(KEEP_MONTHS)
+                with transaction(self._connection, self._tenant):
+                    yield
         finally:
             self._connection.isolation_level = None
 

@@ -18,7 +18,7 @@ from rag_core.encryption import TextCipher
 from rag_core.errors import EncryptionError, StoreError
 from rag_core.storage.audit import Change, current_user, record
 from rag_core.storage.catalog import Catalog
-from rag_core.storage.conversation_references import format_reference
+from rag_core.storage.conversation_references import format_reference, parse_reference
 from rag_core.storage.erasure_rules import (
     CONDITIONS,
     EVIDENCE,
@@ -43,7 +43,7 @@ order by c.relname <> 'collections', c.relname"""
 # such a conversation is erased as a whole.
 CONVERSATIONS = """
 select c.id, c.session_id from conversations c where c.tenant = %(tenant)s and (c.user_id = %(user)s
-  or c.session_id = %(session)s and (%(owner)s::text is null or c.user_id = %(owner)s)
+  or (c.session_id = %(session)s or c.id = %(reference)s) and (%(owner)s::text is null or c.user_id = %(owner)s)
   or c.last_activity_at < %(before)s
   or exists (select from participants p
     where p.tenant = c.tenant and p.conversation_id = c.id and p.name = %(user)s and p.has_written))"""
@@ -119,8 +119,8 @@ DERIVED_TABLES = frozenset(
 class ErasureScope:
     """What to erase of a tenant: the rows of a user, of a session, or those older than `days`.
 
-    A session with a user is that of this user, else of all users. Without any of them, everything of the tenant is
-    erased.
+    A session with a user is that of this user, else of all users; it can be a reference to a conversation. Without any
+    of them, everything of the tenant is erased.
     """
 
     tenant: str
@@ -300,6 +300,7 @@ class Eraser:
             "user": None if session else user,
             "owner": user,
             "session": session,
+            "reference": parse_reference(self._scope.session),
             "before": self._before,
             "conversations": list(chosen.conversations),
             "hashes": [self._hash_session(session) for session in (*chosen.sessions, *references)],

@@ -87,7 +87,7 @@ _KEYS = (
 _ENCRYPTION_KEY = r"(?<![\w+/])[A-Za-z0-9+/]{43}=(?!=)"
 """32 bytes in base64."""
 _SUSPECT = re.compile(
-    rf"[@+(]|\d(?:[ -]?\d){{2}}|://|eyJ|-----BEGIN|(?i:{_NAMES}|bearer|basic|encryption)|[A-Za-z]{{2}}\d\d|{_KEYS}|[\w+/]{{43}}="
+    rf"[@+(]|\d(?:[ -]?\d){{2}}|://|eyJ|-----BEGIN|(?i:{_NAMES}|bearer|basic|encryption)|[A-Za-z]{{2}}\d\d|{_KEYS}|{_ENCRYPTION_KEY}"
 )
 """A quick check: without a match, no detector can match. Most lines end here."""
 _match_secret_key = lru_cache(maxsize=1024)(re.compile(rf"(?i)^{_SECRET_NAME}$").search)

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -248,6 +249,23 @@ def test_after_retention_the_chain_starts_at_the_row_that_was_dropped_last(store
     assert (result.start.n, result.broken) == (3, None)
     assert verified(store, STRANGER).broken is None
     assert entries(store, STRANGER)[0]["n"] == 2  # of the verification before
+
+
+def test_no_month_is_dropped_during_a_check(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+    with store.connect() as connection:
+        add(connection, 2)
+    read_ends = Audit._read_ends
+
+    def drop_before(audit: Audit) -> Any:
+        with store.connect("rag_owner") as owner, suppress(psycopg.errors.LockNotAvailable):
+            owner.execute("set lock_timeout = '50ms'")
+            owner.execute("select drop_audit_months(now() + interval '70 days')")
+        return read_ends(audit)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Audit, "_read_ends", drop_before)
+        result = verified(store)
+    assert (result.start.n, result.end.n, result.broken) == (0, 3, None)
 
 
 def test_an_exported_file_can_be_checked_without_the_store(store: Postgres) -> None:

@@ -209,6 +209,17 @@ def test_a_session_leaves_the_others_of_the_user(store: Postgres) -> None:
         assert connection.execute("select count(*) from rag.messages").fetchone() == (2,)
 
 
+def test_a_conversation_can_be_named_by_its_reference(store: Postgres) -> None:
+    query = Query(text="who?", tenant=TENANT, session_id="one", user_id="ann")
+    converse(store, query, replace(query, user_id="bob"))
+    reference = format_reference(conversation_id(query))
+    assert purge(store, session=reference, user="bob")["conversations"].found == 0
+    erased = purge(store, session=reference)
+    assert (erased["conversations"].found, erased["messages"].found) == (1, 2)
+    with superuser(store) as connection:
+        assert connection.execute("select user_id from rag.conversations").fetchall() == [("bob",)]
+
+
 def test_a_session_of_a_user_leaves_that_of_others_with_its_part_in_experiments(store: Postgres) -> None:
     mine = Query(text="who?", tenant=TENANT, session_id="one", user_id="ann")
     converse(store, mine, replace(mine, user_id="bob", groups=("staff",)))

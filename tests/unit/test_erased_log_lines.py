@@ -63,4 +63,6 @@ def test_log_files_are_those_of_the_store_and_of_all_sessions_of_ray(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     (tmp_path / "ray" / "session_latest").symlink_to(session)
+    (tmp_path / "other.log").write_text("")
+    (session / "logs" / "link.log").symlink_to(tmp_path / "other.log")
     assert [str(file.relative_to(tmp_path)) for file in find_log_files()] == names
