@@ -7,7 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from serve.bodies.fields import Text, limit_members
 
 MAX_PARTICIPANTS = 100
-MAX_USER_CHARS = 200
+MAX_USER_CHARS = 259
+"""The longest user: `jwt:` and a claim of 255 characters."""
 
 
 class Invitation(BaseModel):
