@@ -7,8 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from serve.bodies.fields import Text, limit_members
 
 MAX_PARTICIPANTS = 100
-MAX_USER_CHARS = 259
-"""The longest user: `jwt:` and a claim of 255 characters."""
+MAX_USER_CHARS = 300
+"""More than a user of an access token has: `jwt:` and 255 characters."""
 
 
 class Invitation(BaseModel):
