@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rag_core.errors import AuthenticationError, UnavailableError
 from rag_core.scopes import ROLES, SCOPES
 from serve.authentication.caller import Caller
+from serve.bodies.conversations import Invitation
 
 
 class FixedTime(datetime):
@@ -60,6 +61,11 @@ def test_a_token_names_the_tenant_the_user_the_groups_and_the_scopes(algorithm: 
         scopes=frozenset({"retrieve:read", "chat:write"}),
         key_id="",
     )
+
+
+def test_the_user_with_the_longest_name_can_be_named_as_a_participant() -> None:
+    user = authenticate(sign(sub="a" * 255)).user
+    assert Invitation(users=[user]).users == [user]
 
 
 def test_a_key_without_alg_has_the_usual_algorithm_of_its_type() -> None:
