@@ -248,7 +248,7 @@ def _check_cluster(resources: Resources, target: WriteTarget, sources: Mapping[i
     nodes = ray.nodes()  # type: ignore[no-untyped-call]
     if sum(node["Alive"] for node in nodes) < 2:
         return
-    if "host=/" in target.postgres.dsn:
+    if "host=/" in target.postgres.read_dsn():
         raise StoreError(
             "the embedded store serves one host; a Ray cluster of several nodes needs store.url to be a DSN"
         )
