@@ -46,7 +46,9 @@ VARIABLES = {
     "RAG_API_KEY": f"rk_12345678_{STEM}",
     "HTTPS_PROXY": f"http://me:{STEM}@127.0.0.1:1",
 }
-TABLES = "select tablename from pg_tables where schemaname = 'rag' order by 1"
+TABLES = """
+select relname from pg_class
+where relnamespace = 'rag'::regnamespace and relkind in ('r', 'p') and not relispartition order by 1"""
 OPEN_JOBS = "select count(*) from jobs where finished_at is null"
 MODEL = "{{type: openai, model: m, base_url: '{url}', api_key: '{key}', attempts: 1, fallback: none}}"
 UNUSABLE_STORES = (
