@@ -17,7 +17,8 @@ async def alive() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/readyz")
+# In /openapi.json an empty requirement makes the credentials optional.
+@router.get("/readyz", openapi_extra={"security": [{}]})
 async def ready(services: CurrentServices, is_known: Annotated[bool, Depends(has_credentials)]) -> Response:
     """Responds with 503 if a required dependency is unavailable. Callers with credentials see the status of each."""
     statuses = await asyncio.gather(*(dependency.status() for dependency in services.dependencies.values()))

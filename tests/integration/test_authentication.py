@@ -76,12 +76,14 @@ def test_requests_that_present_a_key_at_the_same_time_read_it_once(postgres: Pos
 def test_the_operations_name_their_scopes(gateway: TestClient) -> None:
     operation = gateway.get("/openapi.json").json()["paths"]["/v1/jobs"]["get"]
     assert operation["security"] == [{"bearer": ["jobs:read"]}]
+    probe = gateway.get("/openapi.json").json()["paths"]["/readyz"]["get"]
+    assert probe["security"] == [{"bearer": []}, {}]
     scopes = {
         scope
         for path in gateway.get("/openapi.json").json()["paths"].values()
         for operation in path.values()
         for requirement in operation.get("security", [])
-        for scope in requirement["bearer"]
+        for scope in requirement.get("bearer", [])
     }
     assert scopes <= SCOPES
 
