@@ -7,7 +7,7 @@ from importlib.metadata import version as version_of
 from fastapi import Depends, FastAPI
 from fastapi_offline import FastAPIOffline
 
-from serve.bodies.openapi import COMMON_PROBLEMS, add_problem_schema
+from serve.bodies.openapi import COMMON_PROBLEMS, complete_schema
 from serve.http.admission import build_gates
 from serve.http.aliases import Aliases
 from serve.http.body_limit import BodyLimit
@@ -90,4 +90,4 @@ def build_fastapi(profiles: ServedProfiles) -> FastAPI:
     app.add_middleware(Aliases)
     for module in ROUTE_MODULES:
         app.include_router(module.router, responses=COMMON_PROBLEMS, dependencies=[Depends(check_changes)])
-    return add_problem_schema(app)
+    return complete_schema(app, services.authenticator.requires_credentials)

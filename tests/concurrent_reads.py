@@ -112,7 +112,7 @@ async def _read_while(store: Postgres, goes_on: Callable[[int], bool], pause: fl
 async def _assert_secured(corpus: CorpusReader) -> None:
     async with corpus.snapshot(Query(text="", tenant=TENANT)) as snapshot:
         rows = await snapshot.connection.execute(SECURED)
-        assert await rows.fetchone() == ("rag_app", True)
+        assert await rows.fetchone() == ("rag_reader", True)
 
 
 async def _read(retriever: Retriever, tenant: str, word: str) -> Read:

@@ -1,7 +1,7 @@
 """The caller of a request, and the role of an Authenticator."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from rag_core.errors import ScopeError
 from rag_core.scopes import SCOPES, Scope
@@ -27,7 +27,9 @@ class Caller:
 
 
 class Authenticator(Protocol):
-    """Finds the caller of a request from its credentials."""
+    """Finds the caller of a request from its credentials. `requires_credentials`: it refuses requests without any."""
+
+    requires_credentials: ClassVar[bool]
 
     async def authenticate(self, token: str) -> Caller:
         """`token` is that of the header `Authorization: Bearer`, or empty.
@@ -44,6 +46,7 @@ class OpenAuthenticator:
     """Takes every caller for an administrator of one tenant. Only for a gateway that listens on loopback."""
 
     tenant: str
+    requires_credentials: ClassVar[bool] = False
 
     async def authenticate(self, token: str) -> Caller:  # noqa: ARG002
         return Caller(tenant=self.tenant)

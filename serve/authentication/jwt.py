@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jwt
 
@@ -35,6 +35,8 @@ _REASONS: Mapping[type[jwt.PyJWTError], str] = {
 @dataclass(frozen=True, slots=True)
 class JwtAuthenticator:
     """Finds callers by the claims of their tokens. Only the settings decide about algorithms and keys."""
+
+    requires_credentials: ClassVar[bool] = True
 
     settings: JwtSettings
     keys: SigningKeys

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from rag_core.errors import AuthenticationError
 from rag_core.storage.keys import KeyFinder, KeyParts, StoredKey
@@ -17,6 +18,8 @@ MAX_CACHED = 10_000
 @dataclass(slots=True)
 class KeyAuthenticator:
     """Finds callers by their API keys. A replica keeps the keys that it has read for `CACHE_SECONDS`."""
+
+    requires_credentials: ClassVar[bool] = True
 
     finder: KeyFinder
     clock: Callable[[], float] = time.monotonic

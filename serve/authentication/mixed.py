@@ -1,6 +1,7 @@
 """Callers with an API key or an access token."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rag_core.errors import AuthenticationError
 from rag_core.storage.keys import PREFIX
@@ -12,6 +13,8 @@ from serve.authentication.keys import KeyAuthenticator
 @dataclass(frozen=True, slots=True)
 class MixedAuthenticator:
     """Finds callers by their keys, which begin with `rk_`, or else by their access tokens."""
+
+    requires_credentials: ClassVar[bool] = True
 
     keys: KeyAuthenticator
     tokens: JwtAuthenticator

@@ -53,8 +53,8 @@ def success_response(body: type[BaseModel], *more: Responses, status: int = 200,
     return responses
 
 
-def add_problem_schema(app: FastAPI) -> FastAPI:
-    """Adds the schema of problems, which FastAPI does not know, to `/openapi.json`."""
+def complete_schema(app: FastAPI, requires_credentials: bool) -> FastAPI:
+    """Adds to `/openapi.json` what FastAPI does not know: the schema of problems, and that credentials are optional."""
     generate = app.openapi
 
     def openapi() -> dict[str, Any]:
@@ -62,7 +62,17 @@ def add_problem_schema(app: FastAPI) -> FastAPI:
             app.openapi_schema = generate()
             _, problem = models_json_schema([(Problem, "serialization")], ref_template=_REFERENCE)
             app.openapi_schema["components"]["schemas"] |= jsonable_encoder(problem["$defs"], exclude_none=True)
+            if not requires_credentials:
+                _make_credentials_optional(app.openapi_schema["paths"])
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]
     return app
+
+
+def _make_credentials_optional(paths: Mapping[str, Mapping[str, Any]]) -> None:
+    """Adds an empty requirement, which a request without credentials meets."""
+    for operations in paths.values():
+        for operation in operations.values():
+            if "security" in operation and {} not in operation["security"]:
+                operation["security"].append({})

@@ -1,5 +1,6 @@
 """A word of a person, put into every door, is nowhere after `rag purge`: in no table, index, dump, file or log."""
 
+import logging
 import subprocess
 from collections.abc import Mapping
 from importlib.metadata import distribution
@@ -133,10 +134,20 @@ def check_nothing_is_left(report: PurgeReport, store: Postgres, home: Path, mark
     assert violations(store) == []
 
 
-def test_a_word_of_a_person_is_nowhere_after_a_purge(store: Postgres, home: Path, tmp_path: Path) -> None:
+def close_access_log() -> None:
+    logger = logging.getLogger("serve.access")
+    for handler in logger.handlers:
+        handler.close()
+    logger.handlers = [logging.NullHandler()]
+
+
+def test_a_word_of_a_person_is_nowhere_after_a_purge(
+    store: Postgres, home: Path, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     folder = write(tmp_path / "docs", {f"{FOLDER_MARKER}.md": f"# {FOLDER_MARKER}\n\nIt is about {FOLDER_MARKER}.\n"})
     ingest(store, folder, settings=settings(store))
     open_access_log(home / "logs")
+    request.addfinalizer(close_access_log)
     with (home / "logs" / "gateway.log").open("a") as log:
         configure_logs("gateway", "full", log)
         with run_worker(settings(store)):

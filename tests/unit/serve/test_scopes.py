@@ -117,6 +117,8 @@ def test_some_documents_need_no_scope_for_bulk_ingestion() -> None:
 class Locked:
     """An Authenticator that knows one token."""
 
+    requires_credentials = True
+
     async def authenticate(self, token: str) -> Caller:
         if token != "known":  # noqa: S105
             raise AuthenticationError("the API key is not valid")
