@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from rag_core.settings import load_settings
+from serve.authentication.caller import OpenAuthenticator
 from serve.gateway import build_fastapi
 from serve.profiles import ServedProfiles
 from serve.services import Services
@@ -18,12 +19,16 @@ programs. Errors are `application/problem+json` (RFC 9457). They say whether a r
 member `error` that OpenAI's clients read. Every response has these headers: `X-Correlation-ID`, `X-Request-ID`,
 `X-API-Version`, `X-Pipeline-Version` and `Server-Timing`. [The server](../how-to/server.md) has examples.
 """
-PROBLEMS = ("400", "403", "404", "405", "406", "408", "409", "413", "415", "421", "422", "500", "502", "503", "504")
+PROBLEMS = (
+    *("400", "401", "403", "404", "405", "406", "408", "409", "413", "415", "421", "422", "429"),
+    *("500", "502", "503", "504"),
+)
 
 
 def render_routes() -> str:
-    only_settings = cast(Services, SimpleNamespace(settings=load_settings(environment={})))  # no request is sent
-    description = build_fastapi(ServedProfiles(only_settings)).openapi()
+    settings = load_settings(environment={})
+    no_store = SimpleNamespace(settings=settings, authenticator=OpenAuthenticator(settings.tenant))
+    description = build_fastapi(ServedProfiles(cast(Services, no_store))).openapi()  # no request is sent
     operations = [
         (method, path, operation)
         for path, methods in description["paths"].items()
