@@ -64,9 +64,13 @@ class Endpoint:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         try:
-            with suppress(ConnectionError, asyncio.IncompleteReadError):
-                while await self._exchange(reader, writer):
-                    pass
+            while await self._exchange(reader, writer):
+                pass
+        except ConnectionError:
+            self.client_left.set()  # before its response began to wait
+        except asyncio.IncompleteReadError as error:
+            if error.partial or not self.requests:
+                self.client_left.set()  # before its request was complete
         finally:
             writer.close()
             self.disconnected.set()
