@@ -20,8 +20,8 @@ from pydantic import TypeAdapter
 from rag_core.encryption import PLAIN_TEXT, Place, TextCipher
 from rag_core.errors import StoreError
 from rag_core.storage.conversation_references import FIND_REFERENCED, parse_reference
-from rag_core.storage.pools import build_pool
-from rag_core.storage.postgres import ASSUME_ROLE, SET_TENANT, Postgres, redact_dsn
+from rag_core.storage.pools import assume_app_role, build_pool
+from rag_core.storage.postgres import SET_TENANT, Postgres, redact_dsn
 from rag_core.types import UNSTORABLE, Citation, Message, Query, Turn, conversation_id
 
 # Both parts use the primary key. A turn that is answered again does not see its own messages.
@@ -93,7 +93,7 @@ class StoredConversations:
         cipher: TextCipher = PLAIN_TEXT,
     ) -> None:
         self._protect, self._shown, self._cipher = protect, redact_dsn(postgres.dsn), cipher
-        self._pool = build_pool(postgres, LIMIT_STATEMENTS, _assume_role, min_size=0, max_size=CONNECTIONS)
+        self._pool = build_pool(postgres, LIMIT_STATEMENTS, assume_app_role, min_size=0, max_size=CONNECTIONS)
 
     async def close(self) -> None:
         await self._pool.close()
@@ -144,10 +144,6 @@ class StoredConversations:
         except (psycopg.Error, PoolTimeout) as error:
             message = f"cannot use the conversations of the store at {self._shown}: {str(error).strip()}"
             raise StoreError(message) from error
-
-
-async def _assume_role(connection: AsyncConnection) -> None:
-    await connection.execute(ASSUME_ROLE, {"role": "rag_app"})
 
 
 def _scope(query: Query) -> dict[str, Any]:

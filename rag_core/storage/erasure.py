@@ -215,11 +215,12 @@ class Eraser:
             )
 
     def count(self, selection: Selection) -> dict[str, tuple[int, int]]:
-        """By table, the number of all rows of the tenant, and of those to erase."""
+        """The numbers of all rows of the tenant, and of those to erase, by table."""
+        parameters = self._parameters(selection)
         with transaction(self._connection, self._scope.tenant):
             counts = {}
             for table in self._rules:
-                row = self._connection.execute(self._build(COUNT, table), self._parameters(selection)).fetchone()
+                row = self._connection.execute(self._build(COUNT, table), parameters).fetchone()
                 counts[table] = (row[0], row[1]) if row else (0, 0)
         return counts
 

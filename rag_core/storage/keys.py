@@ -18,8 +18,8 @@ from psycopg_pool import PoolTimeout
 from rag_core.errors import NotFoundError, RagError, StoreError, UsageError
 from rag_core.scopes import Scope
 from rag_core.storage.audit import Change, record
-from rag_core.storage.pools import build_pool
-from rag_core.storage.postgres import ASSUME_ROLE, SET_TENANT, Postgres, redact_dsn, transaction
+from rag_core.storage.pools import assume_app_role, build_pool
+from rag_core.storage.postgres import SET_TENANT, Postgres, redact_dsn, transaction
 
 FIND = """
 select tenant, id, secret_hash, user_id, scopes, groups, coalesce(expires_at <= now(), false) as is_expired,
@@ -218,7 +218,7 @@ class KeyFinder:
 
     def __init__(self, postgres: Postgres, protect: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self._protect, self._shown = protect, redact_dsn(postgres.dsn)
-        self._pool = build_pool(postgres, LIMIT_STATEMENTS, _assume_role, min_size=0, max_size=CONNECTIONS)
+        self._pool = build_pool(postgres, LIMIT_STATEMENTS, assume_app_role, min_size=0, max_size=CONNECTIONS)
 
     async def find(self, id: str) -> StoredKey | None:
         """The key of that id, whatever its tenant, and records its use. Raises StoreError."""
@@ -242,7 +242,3 @@ async def _find(connection: AsyncConnection, id: str) -> StoredKey | None:
         await connection.execute(SET_TENANT, {"tenant": key.tenant})
         await connection.execute(RECORD_USE, {"tenant": key.tenant, "id": id})
     return key
-
-
-async def _assume_role(connection: AsyncConnection) -> None:
-    await connection.execute(ASSUME_ROLE, {"role": "rag_app"})

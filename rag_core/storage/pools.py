@@ -8,7 +8,7 @@ from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
 from rag_core.secret_references import is_reference
-from rag_core.storage.postgres import OPTIONS, Postgres
+from rag_core.storage.postgres import ASSUME_ROLE, OPTIONS, Postgres
 
 CONNECTION_WAIT, RECONNECTION = 10.0, 8.0
 """Seconds that a caller waits for a connection, and that the pool tries to replace a lost one. The pool's attempts get
@@ -42,6 +42,11 @@ async def _read_dsn(postgres: Postgres) -> str:
     if is_reference(postgres.dsn):
         return await asyncio.to_thread(postgres.read_dsn)
     return postgres.read_dsn()
+
+
+async def assume_app_role(connection: AsyncConnection) -> None:
+    """Assumes the role of requests and writers, which row-level security limits to one tenant."""
+    await connection.execute(ASSUME_ROLE, {"role": "rag_app"})
 
 
 async def _check_open(connection: AsyncConnection) -> None:

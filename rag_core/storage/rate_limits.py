@@ -7,13 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Self, TypeAlias
 
 import psycopg
-from psycopg import AsyncConnection
 from psycopg.rows import class_row
 from psycopg_pool import PoolTimeout
 
 from rag_core.errors import StoreError
-from rag_core.storage.pools import build_pool
-from rag_core.storage.postgres import ASSUME_ROLE, Postgres, redact_dsn
+from rag_core.storage.pools import assume_app_role, build_pool
+from rag_core.storage.postgres import Postgres, redact_dsn
 
 CHARGE = """
 select room, wait from charge_rate_limits(%(tenant)s, %(users)s::text[], %(kinds)s::text[], %(needs)s::float8[],
@@ -94,7 +93,7 @@ class RateLimiter:
 
     def __init__(self, postgres: Postgres, protect: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         self._protect, self._shown, self._refusals = protect, redact_dsn(postgres.dsn), RefusalMemory()
-        self._pool = build_pool(postgres, PLANS_AND_TIMEOUT, _assume_role, min_size=0, max_size=CONNECTIONS)
+        self._pool = build_pool(postgres, PLANS_AND_TIMEOUT, assume_app_role, min_size=0, max_size=CONNECTIONS)
 
     async def charge(self, tenant: str, charges: Sequence[Charge]) -> list[Balance]:
         """Charges all, and returns their balances. If one has a wait, nothing was charged. Raises StoreError.
@@ -131,7 +130,3 @@ class RateLimiter:
 
     async def close(self) -> None:
         await self._pool.close()
-
-
-async def _assume_role(connection: AsyncConnection) -> None:
-    await connection.execute(ASSUME_ROLE, {"role": "rag_app"})

@@ -16,8 +16,8 @@ from psycopg import AsyncConnection
 from rag_core.errors import StoreError
 from rag_core.stage import pause_timeout
 from rag_core.storage.missing_collection import COLLECTION_NAMES, missing_collection_error
-from rag_core.storage.pools import build_pool
-from rag_core.storage.postgres import ASSUME_READER, ASSUME_ROLE, SET_CALLER, Postgres, redact_dsn
+from rag_core.storage.pools import assume_app_role, build_pool
+from rag_core.storage.postgres import ASSUME_READER, SET_CALLER, Postgres, redact_dsn
 from rag_core.types import Query
 
 T = TypeVar("T")
@@ -219,7 +219,7 @@ async def _limit_statements(shared: Reading, connection: AsyncConnection, second
 
 
 async def configure_connection(connection: AsyncConnection) -> None:
-    await connection.execute(ASSUME_ROLE, {"role": "rag_app"})
+    await assume_app_role(connection)
     await register_vector_async(connection)
 
 

@@ -1,10 +1,10 @@
 """The rule for connections to Postgres on other machines: TLS, or a DSN that says otherwise."""
 
 from collections.abc import Mapping
-from ipaddress import ip_address
 
 from psycopg.conninfo import conninfo_to_dict
 
+from rag_core.config import is_loopback
 from rag_core.errors import ConfigError
 
 STATED_MODES = ("require", "verify-ca", "verify-full", "disable")
@@ -37,9 +37,4 @@ def _find_host(parameters: Mapping[str, object], environment: Mapping[str, str])
 
 
 def _is_local(host: str) -> bool:
-    if not host or host.startswith(("/", "@")) or host == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return not host or host.startswith(("/", "@")) or is_loopback(host)
