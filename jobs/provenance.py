@@ -10,9 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from rag_core import __version__
 from rag_core.telemetry.scrubbing import scrub_text
 
-PACKAGES = ("rag-on-ray", "ray", "torch", "transformers", "numpy")
+PACKAGES = ("ray", "torch", "transformers", "numpy")
 SOURCE = Path(__file__).parents[1]
 
 
@@ -22,7 +23,10 @@ def describe_program() -> dict[str, Any]:
         "command": shlex.join(["rag", *map(hide_secrets, sys.argv[1:])]),
         "commit": find_commit(SOURCE),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in PACKAGES}},
+        "versions": {
+            **{"python": platform.python_version(), "rag-on-ray": __version__},
+            **{name: version(name) for name in PACKAGES},
+        },
     }
 
 

@@ -1,12 +1,13 @@
 """A knowledge base in Postgres that is synchronized with its sources, searched, and asked questions."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rag_core.knowledge_base import KnowledgeBase, open_knowledge_base
 
 __all__ = ["KnowledgeBase", "open_knowledge_base"]
-__version__ = "0.1.0"
+__version__ = (Path(__file__).parent / "VERSION").read_text().strip()
 
 
 def __getattr__(name: str) -> Any:

@@ -2,11 +2,11 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from importlib.metadata import version as version_of
 
 from fastapi import Depends, FastAPI
 from fastapi_offline import FastAPIOffline
 
+from rag_core import __version__
 from serve.bodies.openapi import COMMON_PROBLEMS, complete_schema
 from serve.http.admission import build_gates
 from serve.http.aliases import Aliases
@@ -73,7 +73,7 @@ def build_fastapi(profiles: ServedProfiles) -> FastAPI:
 
     app = FastAPIOffline(  # /docs and its scripts, without a network
         title="rag-on-ray",
-        version=version_of("rag-on-ray"),
+        version=__version__,
         lifespan=lifespan,
         static_url="/docs/static",
         redoc_url=None,

@@ -1,0 +1,1 @@
+"""Builds and runs images from the project's Dockerfile in a chroot, for machines without a container runtime."""
