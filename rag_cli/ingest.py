@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from jobs.ingest import MEGABYTE, RunnerName, build_runner
-from jobs.ray_runner import UNLIMITED, Resources
+from jobs.ray_connection import UNLIMITED, Resources
 from rag_cli.connections import open_store
 from rag_cli.profile_choice import choose_settings
 from rag_cli.terminal.confirmation import confirm
