@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from jobs import node_program
-from jobs.cluster_nodes import Answer, list_nodes, run_on_nodes
+from jobs.cluster_nodes import PROBE_SECONDS, Answer, Node, list_nodes, run_on_nodes
 from jobs.node_program import describe_program, find_version
 from jobs.ray_connection import UNLIMITED, Resources, start_ray
 from rag_core.errors import ClusterError
 
 SHIPPED_PACKAGES = ("rag_core", "jobs")
 """The packages that tasks import."""
+PICKLED_DISTRIBUTIONS = (
+    *("ray", "numpy", "pyarrow", "pydantic", "psycopg"),
+    *("torch", "transformers", "sentence-transformers"),
+)
+"""The distributions whose objects travel between processes, or whose version changes vectors."""
 REQUIREMENT_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -52,45 +57,43 @@ def join_cluster(resources: Resources = UNLIMITED) -> None:
 
 def compare_programs() -> Iterator[NodeProgram]:
     """Compares the programs of the nodes that run tasks with that of this process."""
-    expected = describe_program(SHIPPED_PACKAGES, list_required())
-    nodes = [node for node in list_nodes() if node.runs_tasks]
-    for answer in run_on_nodes(portable_probe(), [SHIPPED_PACKAGES, list_required()], nodes):
+    expected = describe_program(SHIPPED_PACKAGES, list_distributions())
+    for answer in request_programs([node for node in list_nodes() if node.runs_tasks], PROBE_SECONDS):
         yield compare_program(answer, expected)
 
 
-def portable_probe() -> Any:
-    """`describe_program` in a form that Ray can send to nodes that lack the program."""
+def request_programs(nodes: Sequence[Node], timeout: float) -> Iterator[Answer]:
+    """Yields the `describe_program` of each node, including those that lack the program."""
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(node_program)
-    return describe_program
+    return run_on_nodes(describe_program, [SHIPPED_PACKAGES, list_distributions()], nodes, timeout)
 
 
 def compare_program(answer: Answer, expected: Mapping[str, Any]) -> NodeProgram:
     if answer.error:
         return NodeProgram(node=answer.node.name, error=answer.error)
-    found = answer.value
-    reason = ""
-    if not found["digest"]:
+    program, reason = answer.value, ""
+    if not program["digest"]:
         reason = "rag-on-ray is not installed"
-    elif found["digest"] != expected["digest"]:
-        reason = f"{found['folder']} has other code than this process"
+    elif program["digest"] != expected["digest"]:
+        reason = f"{program['folder']} has other code than this process"
     return NodeProgram(
         node=answer.node.name,
-        folder=found["folder"],
+        folder=program["folder"],
         reason=reason,
-        missing=tuple(name for name, installed in found["versions"].items() if not installed),
+        missing=tuple(name for name, installed in program["versions"].items() if not installed),
     )
 
 
-def list_required() -> list[str]:
+def list_distributions() -> list[str]:
     """The distributions that the program requires without extras, as far as this process has them."""
     try:
         requirements = requires("rag-on-ray") or []
-    except PackageNotFoundError:  # the program runs from its folder, as it does where it was shipped to
-        return []
+    except PackageNotFoundError:  # the program runs from a folder
+        requirements = []
     names = [match[0] for text in requirements if "extra ==" not in text and (match := REQUIREMENT_NAME.match(text))]
-    return [name for name in names if find_version(name)]
+    return [name for name in sorted({*names, *PICKLED_DISTRIBUTIONS}) if find_version(name)]
 
 
 def refuse_missing(programs: Sequence[NodeProgram]) -> None:

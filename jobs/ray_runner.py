@@ -11,11 +11,13 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from jobs.cluster_nodes import list_nodes
 from jobs.package_shipping import join_cluster
 from jobs.ray_connection import UNLIMITED, Resources
 from jobs.ray_errors import translate_ray_errors
+from jobs.shared_folders import check_folders
 from rag_core.config import Settings
-from rag_core.errors import ClusterError, SourceError, StoreError
+from rag_core.errors import ClusterError, StoreError
 from rag_core.ingestion.containers.uris import container_uri
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.watch import Check, never_stop
@@ -70,7 +72,7 @@ class RayRunner:
         with redirect_native_errors():
             join_cluster(self.resources)
             check()
-            _check_cluster(self.resources, target, sources)
+            _check_cluster(self.resources, target, sources, self.settings.ingestion.shared_folders)
             from jobs.stages import JobSpec, Publish
 
             spec = JobSpec(self.settings, target, sources, propagation_values(operation))
@@ -170,10 +172,13 @@ def actor_cpus(cpus: int) -> float:
     return 1 - LIGHT_TASK_CPUS if cpus > 1 else 1 - 2 * LIGHT_TASK_CPUS
 
 
-def _check_cluster(resources: Resources, target: WriteTarget, sources: Mapping[int, Source]) -> None:
+def _check_cluster(
+    resources: Resources, target: WriteTarget, sources: Mapping[int, Source], shared_folders: bool
+) -> None:
     """Raises ClusterError if GPUs are missing, because Ray would wait until they are added.
 
-    Raises StoreError or SourceError if some nodes of the cluster cannot reach the store or a source.
+    Raises StoreError or SourceError if some nodes of the cluster cannot reach the store or a source. Local folders are
+    not compared if `shared_folders` is true.
     """
     import ray
 
@@ -182,18 +187,15 @@ def _check_cluster(resources: Resources, target: WriteTarget, sources: Mapping[i
         raise ClusterError(
             f"--gpus must be at most {cluster_gpus}, the number of GPUs of the Ray cluster, got {resources.gpus}"
         )
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    if sum(node["Alive"] for node in nodes) < 2:
+    nodes = list_nodes()
+    if len(nodes) < 2:
         return
     if "host=/" in target.postgres.read_dsn():
         raise StoreError(
             "the embedded store serves one host; a Ray cluster of several nodes needs store.url to be a DSN"
         )
-    for source in sources.values():
-        if source.uri.startswith("file:"):
-            raise SourceError(
-                f"source {source.uri} is a local folder; a Ray cluster of several nodes needs a shared URI"
-            )
+    if not shared_folders:
+        check_folders(sources.values(), nodes)
 
 
 def _run_pipeline(sink: "Publish", spec: "JobSpec", drafts: Sequence[Draft], resources: Resources) -> None:
