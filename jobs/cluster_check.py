@@ -1,5 +1,6 @@
 """The check of a Ray cluster: what each node has, reaches and sees."""
 
+import logging
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -133,7 +134,8 @@ def check_dashboard() -> ClusterFinding:
     """The dashboard receives submitted jobs. A cluster can do without it."""
     import ray
 
-    url = str(ray.init(ignore_reinit_error=True).address_info["webui_url"] or "")
+    context = ray.init(ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
+    url = str(context.address_info["webui_url"] or "")
     host, _, port = url.rpartition(":")
     reason = probe_http(host, int(port), "/api/version") if port else "it is not running"
     return ClusterFinding(

@@ -4,7 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,16 +39,20 @@ class Nodes:
             yield
 
     @contextmanager
-    def run_worker(self, python: Path, environment: Mapping[str, str], *options: str) -> Iterator[int]:
-        """Yields the id of the process. `python` is the interpreter of the node's workers."""
-        with self._run(python, environment, [f"--address={self.address}", *options]) as pid:
+    def run_worker(
+        self, python: Path, environment: Mapping[str, str], *options: str, wrapper: Sequence[str] = ()
+    ) -> Iterator[int]:
+        """Yields the id of the process. `python` runs the node's workers, and `wrapper` is a command that runs it."""
+        with self._run(python, environment, [f"--address={self.address}", *options], wrapper) as pid:
             yield pid
 
     @contextmanager
-    def _run(self, python: Path, environment: Mapping[str, str], arguments: list[str]) -> Iterator[int]:
+    def _run(
+        self, python: Path, environment: Mapping[str, str], arguments: Sequence[str], wrapper: Sequence[str] = ()
+    ) -> Iterator[int]:
         log = self.folder.with_suffix(f".{free_port()}.log")
         agent = f"--dashboard-agent-listen-port={free_port()}"
-        command = [str(python), "-c", "from ray.scripts.scripts import main; main()", "start", "--block"]
+        command = [*wrapper, str(python), "-c", "from ray.scripts.scripts import main; main()", "start", "--block"]
         with log.open("w") as output:
             process = subprocess.Popen(
                 [*command, "--disable-usage-stats", agent, *arguments],
