@@ -12,8 +12,10 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from jobs.ingest import RunnerName
+from jobs.package_shipping import join_cluster
+from jobs.ray_connection import UNLIMITED
 from jobs.ray_errors import translate_ray_errors
-from jobs.ray_runner import UNLIMITED, actor_cpus, count_cpus, redirect_native_errors, start_ray
+from jobs.ray_runner import actor_cpus, count_cpus, redirect_native_errors
 
 Row = TypeVar("Row")
 InputRow = TypeVar("InputRow", contravariant=True)
@@ -63,7 +65,7 @@ def _run_inline(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Ou
 
 def _run_on_ray(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Outcome]:
     with redirect_native_errors():
-        start_ray()
+        join_cluster()
         import ray
 
         cpus = count_cpus(UNLIMITED)

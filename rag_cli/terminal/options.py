@@ -16,11 +16,9 @@ import typer
 from pydantic_core import PydanticSerializationError
 from stamina.instrumentation import LoggingOnRetryHook, set_on_retry_hooks
 
-from jobs.provenance import hide_secrets
+from rag_cli.terminal.command_secrets import find_warning, refuse_submitted_secrets
 from rag_core.config import Settings
 from rag_core.errors import ConfigError, ModelError, RagError, UsageError
-from rag_core.private_files import MARKS
-from rag_core.secret_references import is_reference
 from rag_core.settings import LayeredSettings, load_layered_settings, read_detection
 from rag_core.wire.shape import json_text
 
@@ -76,8 +74,10 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     @wraps(function)
     def run(**values: Any) -> None:
         options = GlobalOptions(**{parameter.name: values.pop(parameter.name) for parameter in global_parameters})
-        _warn_of_secrets(options)
+        if not options.quiet and (warning := find_warning(options.overrides)):
+            typer.echo(warning, err=True)
         try:
+            refuse_submitted_secrets(options.overrides)
             function(options=options, **values)
         except RagError as error:
             print_error(error, options, _suggest_variant(error, options))
@@ -101,20 +101,6 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     ]
     run.__signature__ = inspect.Signature(keyword_only)  # type: ignore[attr-defined]
     return run
-
-
-def _warn_of_secrets(options: GlobalOptions) -> None:
-    """Prints a warning if an option holds a secret: the system and Ray show the arguments of a command to others."""
-    if options.quiet or not any(map(_holds_secret, options.overrides)):
-        return
-    advice = "set it in the environment, such as RAG_STORE__URL, or refer to it: env:NAME or file:/path"
-    typer.echo(f"warning: others can read the secret in this command line, in `ps` and job logs; {advice}", err=True)
-
-
-def _holds_secret(assignment: str) -> bool:
-    return not is_reference(assignment.partition("=")[2].strip("\"'")) and any(
-        mark in hide_secrets(assignment) for mark in MARKS
-    )
 
 
 def print_json(value: object) -> None:
