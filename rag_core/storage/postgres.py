@@ -66,7 +66,10 @@ class Postgres:
 
     @classmethod
     def open(cls, url: str) -> "Postgres":
-        """Opens `embedded` or a DSN, and migrates its schema. Raises StoreError if it cannot be reached or started."""
+        """Opens `embedded` or a DSN, and migrates its schema.
+
+        Raises StoreError if it cannot be reached or started, or needs a newer program.
+        """
         store = cls.open_unmigrated(url)
         with _translate_errors(url):
             try:
