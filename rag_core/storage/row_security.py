@@ -33,7 +33,7 @@ SEES_ALL_ROWS: LiteralString = """
 select rolsuper or rolbypassrls from pg_roles where rolname = session_user"""
 HAS_WORKER: LiteralString = """
 select coalesce(pg_has_role(session_user, to_regrole('rag_worker'), 'member')
-  and has_table_privilege('rag_worker', 'rag.jobs', 'update'), false)"""
+  and has_table_privilege(to_regrole('rag_worker'), to_regclass('rag.jobs'), 'update'), false)"""
 ASSUME_WORKER: LiteralString = "set local role rag_worker"
 RESET_ROLE: LiteralString = "reset role"
 # Runs after every migration over all tables that have a tenant, so that no table lacks its policies. Partitions are
@@ -71,6 +71,11 @@ begin
         execute format('grant %s on rag.%I to rag_app, rag_worker', rights, t.name);
       end if;
     end if;
+  end loop;
+  for t in select p.oid::regprocedure as name from pg_proc p where p.pronamespace = 'rag'::regnamespace
+      and p.proname in ('create_audit_month', 'drop_audit_months')
+      and has_function_privilege('public', p.oid, 'execute') loop
+    execute format('revoke execute on function %s from public', t.name);
   end loop;
   if not has_roles then
     return;

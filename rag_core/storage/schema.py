@@ -78,7 +78,7 @@ def migrate(dsn: str, report_progress: MigrationListener = lambda *_: None) -> N
         check_compatible(connection)
         if not list_pending(connection):
             return
-        with _exclusive_turn(connection):
+        with exclusive_turn(connection):
             connection.execute(CREATE_ROLES)
             connection.execute(CREATE_SCHEMA)
             connection.execute(SEARCH_PATH)
@@ -113,7 +113,8 @@ def check_compatible(connection: Connection) -> None:
 
 
 @contextmanager
-def _exclusive_turn(connection: Connection) -> Iterator[None]:
+def exclusive_turn(connection: Connection) -> Iterator[None]:
+    """Excludes other processes from changing the schema."""
     while not _scalar(connection, LOCK):
         time.sleep(POLL_SECONDS)  # instead of a waiting statement: a concurrent build waits for running statements
     try:
