@@ -4,12 +4,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import LiteralString
 
 from psycopg import Connection
 
-from rag_core import __version__
 from rag_core.errors import DumpError, StoreError
 from rag_core.storage.client_programs import find_program, run_program
 from rag_core.storage.manifest import MANIFESTS, Manifest, TableContents, manifest_path, measure_file, read_tables
@@ -69,11 +69,11 @@ def _role_arguments(connection: Connection) -> list[str]:
     return ["--role=rag_worker", "--enable-row-security"]
 
 
-def _describe_dump(file: Path, version: int, postgres: int, tables: dict[str, TableContents]) -> Manifest:
+def _describe_dump(file: Path, schema_version: int, postgres: int, tables: dict[str, TableContents]) -> Manifest:
     size, sha256 = measure_file(file)
     return Manifest(
-        program=__version__,
-        schema_version=version,
+        program=version("rag-on-ray"),
+        schema_version=schema_version,
         postgres=postgres,
         created_at=datetime.now(UTC),
         sha256=sha256,
