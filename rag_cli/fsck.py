@@ -1,9 +1,9 @@
 """`rag fsck`."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import TextIO
 
 import typer
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.progress import ProgressLines
-from rag_core.storage.fsck import INVARIANTS, REPAIRS, ProgressListener, find_violations
+from rag_core.storage.fsck import INVARIANTS, REPAIRS, ProgressListener, Violation, find_violations
 from rag_core.storage.postgres import Postgres, transaction
 
 
@@ -23,26 +23,35 @@ def fsck(options: GlobalOptions) -> None:
 
     Example: rag fsck
     """
-    settings = options.settings
-    with (
-        Postgres.open(settings.store.url).connect("rag_worker") as connection,
-        transaction(connection, settings.tenant),
-        _show_progress(Console(stderr=True, quiet=options.quiet)) as report_progress,
-    ):
-        violations = find_violations(connection, report_progress=report_progress)
+    violations = check_invariants(Postgres.open(options.settings.store.url), options)
     if options.json:
         print_json({"ok": not violations, "violations": [asdict(violation) for violation in violations]})
     else:
-        broken = Counter(violation.invariant for violation in violations)
+        broken = {violation.invariant for violation in violations}
         for invariant in INVARIANTS:
-            if not options.quiet or broken[invariant]:
-                typer.echo(f"{'broken' if broken[invariant] else 'ok':7}{invariant}")
-        for violation in violations:
-            typer.echo(f"  {violation.invariant.split()[0]} {violation.tenant}: {violation.subject}")
-        for invariant in sorted(REPAIRS.keys() & broken.keys()):
-            typer.echo(f"run `{REPAIRS[invariant]}` to repair: {invariant}")
+            if not options.quiet or invariant in broken:
+                typer.echo(f"{'broken' if invariant in broken else 'ok':7}{invariant}")
+        print_violations(violations)
     if violations:
         raise typer.Exit(1)
+
+
+def check_invariants(postgres: Postgres, options: GlobalOptions) -> list[Violation]:
+    """Checks the invariants with a display of the progress."""
+    with (
+        postgres.connect("rag_worker") as connection,
+        transaction(connection, options.settings.tenant),
+        _show_progress(Console(stderr=True, quiet=options.quiet)) as report_progress,
+    ):
+        return find_violations(connection, report_progress=report_progress)
+
+
+def print_violations(violations: Sequence[Violation], file: TextIO | None = None) -> None:
+    """Prints each row that breaks an invariant, and the commands that repair some of them."""
+    for violation in violations:
+        typer.echo(f"  {violation.invariant.split()[0]} {violation.tenant}: {violation.subject}", file)
+    for invariant in sorted(REPAIRS.keys() & {violation.invariant for violation in violations}):
+        typer.echo(f"run `{REPAIRS[invariant]}` to repair: {invariant}", file)
 
 
 @contextmanager

@@ -1,14 +1,17 @@
 """`rag store`: the embedded server, and maintenance of any store."""
 
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from rag_cli.dump import dump, restore
 from rag_cli.terminal.options import GlobalOptions, command, print_json
+from rag_cli.terminal.steps import show_steps
 from rag_cli.terminal.tables import print_rows
 from rag_core.errors import EncryptionError, UsageError
-from rag_core.storage import embedded
+from rag_core.storage import embedded, schema
 from rag_core.storage.maintenance import Maintenance
 from rag_core.storage.postgres import Postgres, redact_dsn
 from rag_core.storage.reencryption import encrypt_rows
@@ -16,6 +19,8 @@ from rag_core.storage.retention import delete_old_rows
 from rag_core.wiring.encryption import build_cipher
 
 app = typer.Typer(help="The store: an embedded Postgres that starts when needed, or your own.", no_args_is_help=True)
+app.command()(dump)
+app.command()(restore)
 
 
 @app.command()
@@ -54,6 +59,35 @@ def stop(options: GlobalOptions) -> None:
         print_json({"stopped": stopped})
     elif not options.quiet:
         typer.echo("stopped" if stopped else "the server was not running")
+
+
+@app.command()
+@command
+def migrate(
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the missing migrations, and change nothing.")
+    ] = False,
+    *,
+    options: GlobalOptions,
+) -> None:
+    """Bring the schema of the store to the version of this program.
+
+    Every command that uses the store does the same when it starts. Run this one in an upgrade before new gateways
+    start. Old and new gateways answer meanwhile. An interrupted migration continues when the command is repeated.
+
+    Example: rag store migrate --dry-run
+    """
+    postgres = Postgres.open_unmigrated(options.settings.store.url)
+    with postgres.connect("rag_owner") as connection:
+        schema.check_compatible(connection)
+        rows = [
+            {"number": row.number, "name": row.name, "kind": row.kind, "locks": row.locks}
+            for row in schema.list_pending(connection)
+        ]
+    if rows and not dry_run:
+        with show_steps(options) as report_step:
+            postgres.migrate(lambda migration, changed: report_step(f"{migration.name} {changed or ''}"))
+    print_rows(rows, ("number", "name", "kind", "locks"), options, "the schema is up to date")
 
 
 @app.command()

@@ -4,6 +4,7 @@ RagError                      exit 1   something failed, and the message says wh
 ├── UsageError                exit 2   the command or a value in it is wrong
 │   ├── ConfigError                    a setting breaks a rule
 │   ├── FilterError                    a metadata filter breaks the grammar
+│   ├── DumpError                      a dump is missing, damaged or newer, or would replace something
 │   ├── DatasetError                   a dataset cannot be read, or a line in it breaks a rule
 │   ├── SourceError                    a source cannot be used: unknown scheme, overlap, missing
 │   │   └── LocationError              a request cannot name this location
@@ -71,6 +72,10 @@ class ConfigError(UsageError):
 
 class FilterError(UsageError):
     """A metadata filter breaks the grammar of `rag_core.storage.filters`."""
+
+
+class DumpError(UsageError):
+    """A dump cannot be used: it is missing, damaged or newer than the program, or would replace something."""
 
 
 class DatasetError(UsageError):

@@ -66,15 +66,12 @@ class Postgres:
 
     @classmethod
     def open(cls, url: str) -> "Postgres":
-        """Opens `embedded` or a DSN, and migrates its schema. Raises StoreError if it cannot be reached or started."""
+        """Opens `embedded` or a DSN, and migrates its schema.
+
+        Raises StoreError if it cannot be reached or started, or needs a newer program.
+        """
         store = cls.open_unmigrated(url)
-        with _translate_errors(url):
-            try:
-                schema.migrate(store.read_dsn())
-            except psycopg.OperationalError:
-                if not store.folder:
-                    raise
-                schema.migrate(embedded.start(Path(store.folder)))  # the server was killed since it was started
+        store.migrate()
         return store
 
     @classmethod
@@ -91,6 +88,17 @@ class Postgres:
         with _translate_errors(url):
             dsn = embedded.start(folder) if folder else str(url)
         return cls(dsn, str(folder or ""))
+
+    def migrate(self, report_progress: schema.MigrationListener = lambda *_: None) -> None:
+        """Applies the missing migrations. Raises StoreError if one fails, or if the store needs a newer program."""
+        with _translate_errors(self.dsn):
+            try:
+                schema.migrate(self.read_dsn(), report_progress)
+            except psycopg.OperationalError:
+                if not self.folder:
+                    raise
+                # the server was killed since it was started
+                schema.migrate(embedded.start(Path(self.folder)), report_progress)
 
     def read_dsn(self) -> str:
         """The DSN with timeouts, read anew if `dsn` is a reference. Raises ConfigError if it cannot be read."""

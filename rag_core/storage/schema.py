@@ -2,162 +2,215 @@
 
 There are four roles. `rag_owner` owns tables and indexes. `rag_app` writes, and forced row-level security limits it to
 the rows of one tenant. `rag_reader` reads for requests; the contents of documents that the groups in `app.groups` may
-not read do not exist for it. `rag_worker` sees all rows, for fsck, purges and gauges.
+not read do not exist for it. `rag_worker` sees all rows, for fsck, purges, gauges and dumps.
 
 A login without the right to create roles, as on some managed servers, works without them. It then owns the tables, and
 forced row-level security applies to it too. Only the conditions of statements then hide documents from other groups.
+
+Gateways answer while a store is migrated. Each migration has its own transaction, which gives up after `LOCK_TIMEOUT`
+and is repeated, so that no query waits longer behind a migration that waits for a lock.
 """
 
-from importlib.resources import files
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import LiteralString, TypeAlias
 
 import psycopg
+import stamina
+from psycopg import Connection
+from psycopg.sql import SQL, Identifier
 
-MIGRATIONS = files("rag_core.storage") / "migrations"
-SCHEMA = "rag"
+from rag_core.errors import StoreError
+from rag_core.storage.migration_files import Migration, list_migrations
+from rag_core.storage.row_security import (
+    ASSUME_WORKER,
+    CREATE_ROLES,
+    HAS_WORKER,
+    RESET_ROLE,
+    UNFORCE,
+    secure,
+)
 
-LOCK = "select pg_advisory_xact_lock(hashtextextended('rag.migrations', 0))"
+MigrationListener: TypeAlias = Callable[[Migration, int], None]
+"""Receives the migration that runs, and the number of rows that its batches have changed so far."""
+
+LOCK_TIMEOUT = 0.5
+"""Seconds that a migration waits for a lock. New queries of the same table wait as long."""
+PATIENCE = 600.0
+"""Seconds after which a migration fails that cannot lock its tables."""
+POLL_SECONDS = 0.1
+
+LOCK = "select pg_try_advisory_lock(hashtextextended('rag.migrations', 0))"
+UNLOCK = "select pg_advisory_unlock(hashtextextended('rag.migrations', 0))"
 HAS_SCHEMA = "select to_regclass('rag.migrations') is not null"
 VERSION = "select coalesce(max(number), 0) from rag.migrations"
-RECORD = "insert into rag.migrations (number, name) values (%(number)s, %(name)s)"
-CREATE_ROLES = """
-do $$ declare name text; begin
-  foreach name in array array['rag_owner', 'rag_app', 'rag_worker', 'rag_reader'] loop
-    if not exists (select from pg_roles where rolname = name) then
-      execute format('create role %I nologin', name);
-      execute format('grant %I to %I', name, session_user);
-    elsif not pg_has_role(session_user, name, 'member') then
-      execute format('grant %I to %I', name, session_user);
-    end if;
-  end loop;
-exception when insufficient_privilege then null;
-end $$"""
+# The column exists since migration 28.
+NEEDS = "select coalesce(max((to_jsonb(m) ->> 'needs')::int), 0) from rag.migrations m"
+RECORD_FIRST = "insert into rag.migrations (number, name) values (%(number)s, %(name)s)"
+RECORD = "insert into rag.migrations (number, name, needs) values (%(number)s, %(name)s, %(needs)s)"
 CREATE_SCHEMA = """
 create extension if not exists vector;
 create schema if not exists rag;
 create table if not exists rag.migrations (
   number int primary key, name text not null, applied_at timestamptz not null default now())"""
-# Runs before the migrations, because they change rows of all tenants. Row-level security that is not forced does not
-# apply to owners. A login without roles would otherwise change no row.
-UNFORCE = """
-do $$ declare t text; begin
-  for t in select c.relname from pg_class c where c.relnamespace = 'rag'::regnamespace
-      and c.relforcerowsecurity and not c.relispartition loop
-    execute format('alter table rag.%I no force row level security', t);
-  end loop;
-end $$"""
-# Runs after every migration over all tables that have a tenant, so that no table lacks its policies. Partitions are
-# left out: they are used through their table, whose policies apply.
-SECURE = """
-do $$ declare t text; has_roles boolean := (
-    select count(*) = 3 from pg_roles
-    where rolname in ('rag_owner', 'rag_app', 'rag_worker') and pg_has_role(session_user, oid, 'member')); begin
-  for t in select c.relname from pg_class c join pg_attribute a on a.attrelid = c.oid and a.attname = 'tenant'
-           where c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition loop
-    execute format('alter table rag.%I enable row level security', t);
-    execute format('alter table rag.%I force row level security', t);
-    execute format('drop policy if exists of_tenant on rag.%I', t);
-    execute format('create policy of_tenant on rag.%I using (tenant = (select current_setting(''app.tenant'', true)))
-                    with check (tenant = (select current_setting(''app.tenant'', true)))', t);
-    if has_roles then
-      execute format('drop policy if exists of_worker on rag.%I', t);
-      execute format('create policy of_worker on rag.%I to rag_worker using (true) with check (true)', t);
-      execute format('grant %s on rag.%I to rag_app, rag_worker', case t
-        when 'audit' then 'select' when 'audit_heads' then 'select' when 'audit_users' then 'select, delete'
-        else 'select, insert, update, delete' end, t);  -- the function append_audit adds rows to the audit
-    end if;
-  end loop;
-  if has_roles then
-    grant usage on schema rag to rag_app, rag_worker;
-    grant select on rag.migrations to rag_app, rag_worker;
-    alter schema rag owner to rag_owner;  -- before its tables: their owner needs the right to create in the schema
-    for t in select c.relname from pg_class c where c.relnamespace = 'rag'::regnamespace
-        and c.relkind in ('r', 'p') loop
-      execute format('alter table rag.%I owner to rag_owner', t);
-    end loop;
-    for t in select oid::regprocedure from pg_proc where pronamespace = 'rag'::regnamespace loop
-      execute format('alter function %s owner to rag_owner', t);
-    end loop;
-    for t in select c.relname from pg_class c where c.relnamespace = 'rag'::regnamespace and c.relkind = 'v' loop
-      execute format('alter view rag.%I owner to rag_owner', t);
-      execute format('grant select on rag.%I to rag_app, rag_worker', t);
-    end loop;
-  end if;
-end $$"""
-# Runs after SECURE. A policy of `rag_reader` restricts what `of_tenant` shows. Unset groups can read only documents
-# without an access list. The subquery looks up the few restricted documents in their own index, or hashes them once.
-#
-# The other tables have no text of a document. `lexical_documents` must be complete, because the search excludes hidden
-# chunks by its rows. Names of `entities` are compared with questions, and are not returned.
-SECURE_READER = """
-do $$ declare
-  t text;
-  groups text := '(select nullif(current_setting(''app.groups'', true), '''')::text[])';
-  hidden text := 'select from rag.restricted_documents r where not coalesce(r.access && ' || groups || ', false)';
-begin
-  if to_regclass('rag.restricted_documents') is null or not exists (
-      select from pg_roles where rolname = 'rag_reader' and pg_has_role(session_user, oid, 'member')) then
-    return;
-  end if;
-  grant usage on schema rag to rag_reader;
-  foreach t in array array['migrations', 'collections', 'spaces', 'sources', 'documents', 'document_texts',
-      'document_values', 'chunks', 'vectors', 'lexical_segments', 'lexical_documents', 'lexical_postings', 'entities',
-      'mentions', 'relations', 'jobs', 'job_items', 'job_events', 'restricted_documents'] loop
-    execute format('grant select on rag.%I to rag_reader', t);
-  end loop;
-  drop policy if exists of_reader on rag.documents;
-  execute format('create policy of_reader on rag.documents as restrictive for select to rag_reader
-                  using (access = ''{}'' or coalesce(access && %s, false))', groups);
-  foreach t in array array['document_texts', 'document_values', 'chunks', 'vectors', 'mentions', 'relations'] loop
-    execute format('drop policy if exists of_reader on rag.%I', t);
-    execute format('create policy of_reader on rag.%1$I as restrictive for select to rag_reader using (
-                    not exists (%2$s and r.collection = %1$I.collection and r.id = %1$I.document_id))', t, hidden);
-  end loop;
-  drop policy if exists of_reader on rag.job_items;
-  execute format('create policy of_reader on rag.job_items as restrictive for select to rag_reader using (
-                  not exists (%s and r.id = job_items.document_id))', hidden);
-  drop policy if exists of_reader on rag.job_events;
-  execute format('create policy of_reader on rag.job_events as restrictive for select to rag_reader using (
-                  stage <> ''document'' or not exists (%s and r.id = (job_events.detail ->> ''document_id'')::uuid))',
-                 hidden);
-end $$"""
+SEARCH_PATH = "set search_path = rag, public"
+LIMIT_WAIT = "select set_config('lock_timeout', %(timeout_ms)s::text, false)"
+INVALID_INDEX = "select from pg_index where indexrelid = to_regclass(%(index)s) and not indisvalid"
+DROP_INDEX = "drop index concurrently if exists {index}"
+INDEX_NAME = re.compile(r"create (?:unique )?index concurrently if not exists (\w+)", re.IGNORECASE)
+BLOCKERS = """
+select coalesce(string_agg(format('process %%s (%%s, %%s since %%s)', a.pid, a.usename, a.state,
+  to_char(a.xact_start, 'HH24:MI:SS')), ', ' order by a.xact_start), 'none any more')
+from pg_stat_activity a
+where a.datname = current_database() and a.pid <> pg_backend_pid() and exists (
+  select from pg_locks l join pg_class c on c.oid = l.relation
+  where l.pid = a.pid and c.relnamespace = 'rag'::regnamespace)"""
 
 
-def migrate(dsn: str) -> None:
-    """Applies the missing migrations in one transaction. Several processes can call it at the same time."""
-    with psycopg.connect(dsn) as connection:
-        if _database_version(connection) == _list_migrations()[-1][0]:
+def migrate(dsn: str, report_progress: MigrationListener = lambda *_: None) -> None:
+    """Applies the missing migrations. Several processes can call it at the same time.
+
+    Raises StoreError if the store needs a newer program, or if a migration could not lock its tables.
+    """
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        check_compatible(connection)
+        if not list_pending(connection):
             return
-        connection.execute(LOCK)
-        connection.execute(CREATE_ROLES)
-        connection.execute(CREATE_SCHEMA)
-        version = _database_version(connection)
-        connection.execute("set local search_path = rag, public")
+        with exclusive_turn(connection):
+            connection.execute(CREATE_ROLES)
+            connection.execute(CREATE_SCHEMA)
+            connection.execute(SEARCH_PATH)
+            pending = list_pending(connection)
+            _apply_first([migration for migration in pending if migration.kind == "first"], connection)
+            for migration in pending:
+                if migration.kind != "first":
+                    report_progress(migration, 0)
+                    _apply(migration, connection, report_progress)
+
+
+def list_pending(connection: Connection) -> list[Migration]:
+    """The migrations that the store lacks, in order."""
+    version, _ = read_versions(connection)
+    return [migration for migration in list_migrations() if migration.number > version]
+
+
+def read_versions(connection: Connection) -> tuple[int, int]:
+    """The version of the database's schema, or 0 without a schema, and the newest version that this program knows."""
+    has_schema = _scalar(connection, HAS_SCHEMA)
+    return _scalar(connection, VERSION) if has_schema else 0, list_migrations()[-1].number
+
+
+def check_compatible(connection: Connection) -> None:
+    """Raises StoreError if a migration of a newer program says that programs like this one cannot use the store."""
+    version, newest = read_versions(connection)
+    if version > newest and (needed := _scalar(connection, NEEDS)) > newest:
+        raise StoreError(
+            f"the store has schema {version}, which needs a program that knows schema {needed}; this one knows "
+            f"{newest}: update rag-on-ray"
+        )
+
+
+@contextmanager
+def exclusive_turn(connection: Connection) -> Iterator[None]:
+    """Excludes other processes from changing the schema."""
+    while not _scalar(connection, LOCK):
+        time.sleep(POLL_SECONDS)  # instead of a waiting statement: a concurrent build waits for running statements
+    try:
+        yield
+    finally:
+        if not connection.closed:
+            connection.execute(UNLOCK)
+
+
+def _apply_first(migrations: Sequence[Migration], connection: Connection) -> None:
+    if not migrations:
+        return
+    with connection.transaction():
         connection.execute(UNFORCE)
-        for number, name in _list_migrations():
-            if number > version:
-                connection.execute((MIGRATIONS / name).read_bytes())
-                connection.execute(RECORD, {"number": number, "name": name})
-        connection.execute(SECURE)
-        connection.execute(SECURE_READER)
+        for migration in migrations:
+            connection.execute(migration.statements.encode())
+            connection.execute(RECORD_FIRST, {"number": migration.number, "name": migration.name})
+        secure(connection)
 
 
-def read_versions(connection: psycopg.Connection) -> tuple[int, int]:
-    """The version of the database's schema, or 0 without a schema, and the newest version."""
-    return _database_version(connection), _list_migrations()[-1][0]
+def _apply(migration: Migration, connection: Connection, report_progress: MigrationListener) -> None:
+    """Runs the migration and records it. What an interrupted process has done of it is not done again."""
+    with _translate_lock_errors(migration, connection):
+        if migration.kind == "concurrent":
+            _build_index(migration, connection)
+        if migration.kind == "batches":
+            _run_batches(migration, connection, report_progress)
+        for attempt in _attempts():
+            with attempt, _short_waits(connection), connection.transaction():
+                if migration.kind == "transaction":
+                    connection.execute(migration.statements.encode())
+                secure(connection)
+                record = {"number": migration.number, "name": migration.name, "needs": migration.needs}
+                connection.execute(RECORD, record)
 
 
-def _database_version(connection: psycopg.Connection) -> int:
-    if not _scalar(connection, HAS_SCHEMA):
-        return 0
-    return _scalar(connection, VERSION)
+def _build_index(migration: Migration, connection: Connection) -> None:
+    """Builds the index unless a former attempt did; the invalid index of a broken attempt is dropped."""
+    named = INDEX_NAME.search(migration.statements)
+    if not named:
+        raise ValueError(f"{migration.name} must be one `create index concurrently if not exists NAME ...`")
+    for attempt in _attempts():
+        with attempt:
+            if connection.execute(INVALID_INDEX, {"index": f"rag.{named[1]}"}).fetchone():
+                connection.execute(SQL(DROP_INDEX).format(index=Identifier("rag", named[1])))
+            connection.execute(migration.statements.encode())
 
 
-def _scalar(connection: psycopg.Connection, statement: str) -> int:
-    row = connection.execute(statement.encode()).fetchone()
+def _run_batches(migration: Migration, connection: Connection, report_progress: MigrationListener) -> None:
+    changed, batch = 0, -1
+    while batch:
+        for attempt in _attempts():
+            with attempt, _short_waits(connection), connection.transaction():
+                batch = _run_batch(migration, connection)
+        changed += batch
+        report_progress(migration, changed)
+
+
+def _run_batch(migration: Migration, connection: Connection) -> int:
+    """Returns the number of rows, of all tenants, that the statement changed."""
+    is_worker = _scalar(connection, HAS_WORKER)
+    connection.execute(ASSUME_WORKER if is_worker else UNFORCE)
+    count = connection.execute(migration.statements.encode()).rowcount
+    connection.execute(RESET_ROLE)
+    if not is_worker:
+        secure(connection)
+    return count
+
+
+def _attempts() -> Iterable[stamina.Attempt]:
+    errors = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+    return stamina.retry_context(errors, attempts=None, timeout=PATIENCE, wait_initial=0.2, wait_max=5.0)
+
+
+@contextmanager
+def _short_waits(connection: Connection) -> Iterator[None]:
+    """Limits the waits for locks in the block. A concurrent build has no limit, because no query waits behind it."""
+    connection.execute(LIMIT_WAIT, {"timeout_ms": round(1000 * LOCK_TIMEOUT)})
+    try:
+        yield
+    finally:
+        connection.execute(LIMIT_WAIT, {"timeout_ms": 0})
+
+
+@contextmanager
+def _translate_lock_errors(migration: Migration, connection: Connection) -> Iterator[None]:
+    try:
+        yield
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+        row = connection.execute(BLOCKERS, {}).fetchone()
+        raise StoreError(
+            f"migration {migration.name} could not lock its tables for {PATIENCE:.0f} s; transactions that use them: "
+            f"{row[0] if row else ''}. End them, and repeat"
+        ) from error
+
+
+def _scalar(connection: Connection, statement: LiteralString) -> int:
+    row = connection.execute(statement).fetchone()
     return int(row[0]) if row else 0
-
-
-def _list_migrations() -> list[tuple[int, str]]:
-    """The number and the file name of each migration, in order."""
-    names = sorted(file.name for file in MIGRATIONS.iterdir() if file.name.endswith(".sql"))
-    return [(int(name[:4]), name) for name in names]

@@ -109,8 +109,8 @@ def test_an_upgrade_changes_the_rows_of_all_tenants(
     administrator: psycopg.Connection, statements: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as former:
-        migrations = schema._list_migrations()
-        former.setattr(schema, "_list_migrations", lambda: [each for each in migrations if each[0] <= 21])
+        migrations = schema.list_migrations()
+        former.setattr(schema, "list_migrations", lambda: [each for each in migrations if each.number <= 21])
         store = open_store(administrator, statements)
     with psycopg.connect(make_conninfo(administrator.info.dsn, dbname="rag"), autocommit=True) as connection:
         for tenant in (DEFAULT_TENANT, "another-tenant"):

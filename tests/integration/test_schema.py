@@ -114,7 +114,7 @@ def test_a_session_state_of_version_1_goes_on_in_version_2(store: Postgres, monk
 def go_back(store: Postgres, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """To an empty store as that version made it."""
     with psycopg.connect(store.dsn, autocommit=True) as connection, monkeypatch.context() as former:
-        migrations = schema._list_migrations()
-        former.setattr(schema, "_list_migrations", lambda: [each for each in migrations if each[0] <= version])
+        migrations = schema.list_migrations()
+        former.setattr(schema, "list_migrations", lambda: [each for each in migrations if each.number <= version])
         connection.execute("drop schema rag cascade")
         schema.migrate(store.dsn)
