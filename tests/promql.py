@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
-from documents import ROOT
+from documents import ROOT, read_blocks
+
+from rag_core.evaluation.drift import DRIFT
+from rag_core.evaluation.gate_metrics import GATE_METRICS
+from rag_core.telemetry.metrics import METRICS
 
 RULES = sorted((ROOT / "cluster" / "prometheus" / "rules").glob("*.yaml"))
 DASHBOARDS = sorted((ROOT / "cluster" / "grafana" / "dashboards").glob("*.json"))
-SUFFIXES = re.compile("_(bucket|count|sum)$")
+OTHER_METRICS = {
+    "ray_node_disk_utilization_percentage",
+    "ray_serve_deployment_replica_healthy",
+    "ray_serve_replica_processing_queries",
+    "up",
+}
 STRINGS = re.compile(r'"[^"]*"|\'[^\']*\'')
 LABEL_LISTS = re.compile(r"\b(by|on|ignoring|without|group_left|group_right)\s*\([^)]*\)")
 NAMES = re.compile(r"(?<![\w:$])[a-zA-Z_][\w:]*+(?!\s*\()")
@@ -69,6 +78,23 @@ def read_panels(dashboard: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 def read_dashboards() -> list[Mapping[str, Any]]:
     return [json.loads(path.read_text()) for path in DASHBOARDS]
+
+
+def read_runbook() -> dict[str, str]:
+    """The expressions on the pages of the runbook, by page and number."""
+    return {
+        f"{page.stem} {number}": block.text.strip()
+        for page in sorted((ROOT / "docs" / "runbook").glob("*.md"))
+        for number, block in enumerate(read_blocks(page.read_text()))
+        if block.language == "promql"
+    }
+
+
+def program_metrics() -> set[str]:
+    """The names of the program's metrics, of recorded series, and of the metrics of Ray and Prometheus that we read."""
+    histograms = {f"{metric.name}_{suffix}" for metric in METRICS for suffix in ("bucket", "count", "sum")}
+    names = {metric.name for metric in (*METRICS, *GATE_METRICS, DRIFT)}
+    return histograms | names | {rule.record for rule in read_rules() if rule.record} | OTHER_METRICS
 
 
 def metric_names(expression: str) -> set[str]:
