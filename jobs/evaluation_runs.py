@@ -107,6 +107,7 @@ def _build_run(report: Row, questions: Sequence[Row], answers: Sequence[Row]) ->
         grades_hash=report.get("grades_hash") or "",
         judge=_describe(report.get("judge")),
         machine=_describe(report.get("machine")),
+        finished=report.get("finished") or "",
     )
 
 

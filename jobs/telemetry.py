@@ -4,17 +4,27 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rag_core.config import TelemetrySettings
 from rag_core.errors import StoreError
-from rag_core.storage.gauges import queue_depths
+from rag_core.storage.gauges import open_jobs, store_state
 from rag_core.storage.postgres import Postgres
 from rag_core.telemetry.logs import configure_logs, scrub_record
-from rag_core.telemetry.metrics import METRICS, Labels, Metric, install_sink, record_queue_depths
+from rag_core.telemetry.metrics import (
+    EMPTY_QUEUE,
+    METRICS,
+    Labels,
+    Metric,
+    install_sink,
+    record_documents,
+    record_open_jobs,
+    record_store_availability,
+    record_store_state,
+)
 from rag_core.telemetry.operation import Operation
 from rag_core.telemetry.reporting import reporting_operation
 from rag_core.telemetry.traces import install_tracer
@@ -48,19 +58,24 @@ def job_operation(correlation_id: str, traceparent: str, tenant: str, profile: s
     operation = Operation(name="ingest", correlation_id=correlation_id, tenant=tenant, user="worker", profile=profile)
     with reporting_operation(operation, "job", {"traceparent": traceparent} if traceparent else {}):
         yield operation
+        record_documents(operation)
 
 
-def poll_queue_depths(postgres: Postgres, ended: Event, interval: float = 5.0) -> None:
-    """Records the depths of the queue every `interval` seconds until `ended` is set.
+def poll_store(postgres: Postgres, ended: Event, interval: float = 5.0) -> None:
+    """Records the queue and the state of the store every `interval` seconds until `ended` is set.
 
-    While the store is unavailable, the metrics keep their last values.
+    While the store is unavailable, `orchestration_store_up` is 0, and the other metrics keep their last values.
     """
-    previous: Mapping[tuple[str, str], int] = {}
+    previous = EMPTY_QUEUE
     while not ended.is_set():
-        with suppress(StoreError):
-            depths = queue_depths(postgres)
-            record_queue_depths(depths, previous)
-            previous = depths
+        try:
+            jobs = open_jobs(postgres)
+            record_open_jobs(jobs, previous)
+            previous = jobs
+            record_store_state(store_state(postgres))
+            record_store_availability(True)
+        except StoreError:
+            record_store_availability(False)
         ended.wait(interval)
 
 

@@ -72,7 +72,13 @@ def read_run_answers(run: Path) -> list[AnswerScore]:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Replaces a file at once, because another program can read it at any time."""
+    """Replaces a file at once, because another program can read it at any time.
+
+    Raises UsageError if the file cannot be written.
+    """
     partial = path.with_name(f".{path.name}.new")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    try:
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None

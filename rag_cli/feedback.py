@@ -148,7 +148,7 @@ def drift(
     Example: rag feedback drift runs/nightly --metrics /var/lib/node_exporter/rag.prom
     """
     from jobs.usage_files import read_run_answers, replace_text
-    from rag_core.evaluation.drift import AnswerScore, format_metrics, measure_drift
+    from rag_core.evaluation.drift import AnswerScore, format_drifts, measure_drift
 
     reference, settings = read_run_answers(run), options.settings
     start = datetime.now(UTC) - timedelta(days=days)
@@ -160,7 +160,7 @@ def drift(
         ]
     drifts = measure_drift(live, reference)
     if metrics:
-        replace_text(metrics, format_metrics(drifts, settings.profile))
+        replace_text(metrics, format_drifts(drifts, settings.profile))
     rows = [
         {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(drifted).items()}
         for drifted in drifts

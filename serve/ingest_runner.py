@@ -9,7 +9,7 @@ from jobs.worker import RETRY_SECONDS, Worker
 from rag_core.config import Settings
 from rag_core.errors import ClusterError, StoreError
 from rag_core.storage.postgres import Postgres
-from serve.telemetry import configure_telemetry, poll_queue_depths
+from serve.telemetry import configure_telemetry, poll_store, record_store_availability
 
 STOP_TIMEOUT = 5.0
 """Seconds for which a stopping replica waits until its worker has queued its job again."""
@@ -25,7 +25,7 @@ class IngestRunner:
         self._worker, self._stopping = Worker(parsed), Event()
         self._worker_thread = Thread(target=self._worker.run, daemon=True)
         self._worker_thread.start()
-        Thread(target=_record_queue_depths, args=(parsed.store.url, self._stopping), daemon=True).start()
+        Thread(target=_poll_store, args=(parsed.store.url, self._stopping), daemon=True).start()
 
     def check_health(self) -> None:
         """Raises ClusterError if the worker has died. It survives an outage of the store, so no restart is needed."""
@@ -38,12 +38,13 @@ class IngestRunner:
         self._worker_thread.join(STOP_TIMEOUT)
 
 
-def _record_queue_depths(url: str, stopping: Event) -> None:
-    """Records the depths of the queue until the replica stops. Reconnects if the store was unavailable."""
+def _poll_store(url: str, stopping: Event) -> None:
+    """Records the gauges of the store until the replica stops. Reconnects if the store was unavailable."""
     while not stopping.is_set():
         try:
-            poll_queue_depths(Postgres.open(url), stopping)
+            poll_store(Postgres.open(url), stopping)
         except StoreError:
+            record_store_availability(False)
             stopping.wait(RETRY_SECONDS)
 
 

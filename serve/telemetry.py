@@ -12,8 +12,8 @@ from opentelemetry.trace import SpanKind
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from jobs.telemetry import configure_telemetry, job_operation, poll_queue_depths
-from rag_core.telemetry.metrics import record_breaker_state
+from jobs.telemetry import configure_telemetry, job_operation, poll_store
+from rag_core.telemetry.metrics import record_breaker_state, record_store_availability
 from rag_core.telemetry.operation import Operation, Status, enter_operation
 from rag_core.telemetry.propagation import TRACE_HEADERS, continuing_operation, outgoing_values
 from rag_core.telemetry.reporting import report_operation
@@ -24,8 +24,9 @@ __all__ = [
     "continuing_operation",
     "job_operation",
     "outgoing_values",
-    "poll_queue_depths",
+    "poll_store",
     "record_breaker_state",
+    "record_store_availability",
     "report_request",
     "request_operation",
     "request_status",

@@ -33,7 +33,7 @@ from serve.telemetry import (
     continuing_operation,
     job_operation,
     outgoing_values,
-    poll_queue_depths,
+    poll_store,
     record_breaker_state,
 )
 
@@ -81,7 +81,7 @@ class Runner:
 
     def run(self) -> int:
         job_arguments, settings, postgres = self._arguments, self._settings, Postgres(self._arguments.dsn)
-        Thread(target=poll_queue_depths, args=(postgres, Event(), 0.5), daemon=True).start()
+        Thread(target=poll_store, args=(postgres, Event(), 0.5), daemon=True).start()
         with job_operation(
             job_arguments.correlation_id, job_arguments.traceparent, settings.tenant, settings.profile
         ) as job:

@@ -5,9 +5,18 @@ from dataclasses import dataclass
 from math import sqrt
 from statistics import fmean, variance
 
+from rag_core.telemetry.metrics import Metric
+from rag_core.telemetry.text_format import format_metrics
+
 Z_95 = 1.96
 """The quantile of the normal distribution for 95 % intervals."""
 MIN_ANSWERS = 2
+DRIFT = Metric(
+    name="rag_live_score_drift",
+    kind="gauge",
+    labels=("measure", "profile"),
+    help="Mean over the latest answers minus the mean over the answers of the last run.",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,15 +51,10 @@ def measure_drift(live: Sequence[AnswerScore], run: Sequence[AnswerScore]) -> li
     ]
 
 
-def format_metrics(drifts: Iterable[Drift], profile: str) -> str:
+def format_drifts(drifts: Iterable[Drift], profile: str) -> str:
     """The drifts as gauges in Prometheus' text format."""
-    head = """\
-# HELP rag_live_score_drift Mean over the latest answers minus the mean over the answers of the last run.
-# TYPE rag_live_score_drift gauge
-"""
-    return head + "".join(
-        f'rag_live_score_drift{{measure="{drift.measure}",profile="{profile}"}} {drift.difference!r}\n'
-        for drift in drifts
+    return format_metrics(
+        {DRIFT: [({"measure": drift.measure, "profile": profile}, drift.difference) for drift in drifts]}
     )
 
 

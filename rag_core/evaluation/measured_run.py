@@ -18,7 +18,8 @@ class MeasuredRun:
     whose search failed is in both: its rankings count as 0. `seconds` holds the times of questions, for `search` and
     for `answer`. The names of `answer_measures` are those that a judge or a reference decides. `own_documents`: each
     question was answered from its own documents only. `conversation` says how questions with a history were searched.
-    It is empty without such questions. The hashes, `judge` and `machine` are empty if the run does not record them.
+    It is empty without such questions. The hashes, `judge`, `machine` and `finished`, the time when the run ended in
+    ISO 8601, are empty if the run does not record them.
     """
 
     dataset: str
@@ -36,6 +37,7 @@ class MeasuredRun:
     grades_hash: str = ""
     judge: str = ""
     machine: str = ""
+    finished: str = ""
 
     @property
     def name(self) -> str:

@@ -1,18 +1,49 @@
-"""Counts over the rows of all tenants, for gauges."""
+"""Counts over the rows of all tenants, for gauges. They are read every few seconds, so no query reads a large table."""
 
 from collections.abc import Mapping
 
 from rag_core.storage.postgres import Postgres, translate_connection_errors
+from rag_core.telemetry.metrics import OpenJobs, QueueKey, StoreState, TableSize
 
-DEPTHS = """
-select tenant, status, count(*) from jobs where status in ('queued', 'running') group by tenant, status
-order by tenant, status"""
+OPEN_JOBS = """
+select tenant, status, count(*),
+  extract(epoch from now() - min(case status when 'queued' then created_at else started_at end))::float8
+from jobs where status in ('queued', 'running') group by tenant, status order by tenant, status"""
+# Tenants without a failed job have a row too, so that their gauge falls to 0.
+FAILED_JOBS = """
+select tenant, count(*) filter (where status = 'failed' and finished_at > now() - interval '1 day') from jobs
+group by tenant order by tenant"""
+LISTING_AGES = """
+select tenant, extract(epoch from now() - max(listed_at))::float8 from sources where listed_at is not null
+group by tenant order by tenant"""
+TABLES = """
+select relname, n_live_tup, n_dead_tup, pg_total_relation_size(relid) from pg_stat_user_tables
+where schemaname = 'rag' order by relname"""
+SERVER = """
+select pg_database_size(current_database()), (select sum(numbackends)::int from pg_stat_database),
+  current_setting('max_connections')::int"""
 
 
-def queue_depths(postgres: Postgres) -> Mapping[tuple[str, str], int]:
-    """The number of jobs that have not ended, by tenant and status. Statuses without jobs are missing.
+def open_jobs(postgres: Postgres) -> Mapping[QueueKey, OpenJobs]:
+    """The jobs that have not ended, by tenant and status. Statuses without jobs are missing.
 
     A login without the store's roles sees no rows. Raises StoreError if the store is unavailable.
     """
     with translate_connection_errors(), postgres.connect("rag_worker") as connection:
-        return {(tenant, status): count for tenant, status, count in connection.execute(DEPTHS)}
+        rows = connection.execute(OPEN_JOBS).fetchall()
+    return {(tenant, status): OpenJobs(count=count, oldest=oldest) for tenant, status, count, oldest in rows}
+
+
+def store_state(postgres: Postgres) -> StoreState:
+    """The sizes of the store, and the state of its tenants' syncs. Raises StoreError if the store is unavailable."""
+    with translate_connection_errors(), postgres.connect("rag_worker") as connection:
+        tables = connection.execute(TABLES).fetchall()
+        size, connections, limit = connection.execute(SERVER).fetchall()[0]
+        return StoreState(
+            failed_jobs=dict(connection.execute(FAILED_JOBS).fetchall()),
+            listing_ages=dict(connection.execute(LISTING_AGES).fetchall()),
+            tables={name: TableSize(rows=rows, dead_rows=dead, bytes=size) for name, rows, dead, size in tables},
+            bytes=size,
+            connections=connections,
+            connection_limit=limit,
+        )

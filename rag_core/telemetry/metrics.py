@@ -4,8 +4,7 @@ Names follow Prometheus' conventions: base units, seconds in histograms. Labels 
 allowed as labels are `other`.
 """
 
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -73,13 +72,133 @@ CIRCUIT_BREAKER = Metric(
     labels=("service",),
     help="State of one process's circuit breaker for a service: 0 closed, 1 half-open, 2 open.",
 )
+JOB_AGE = Metric(
+    name="orchestration_job_oldest_age_seconds",
+    kind="gauge",
+    labels=("operation", "pipeline_stage", "tenant_id"),
+    help="Age of the oldest job that waits (stage queued) or runs (stage running). Take the maximum, as for the depth.",
+)
+FAILED_JOBS = Metric(
+    name="orchestration_failed_jobs",
+    kind="gauge",
+    labels=("tenant_id",),
+    help="Jobs that failed for good in the last 24 hours, dead letters of the queue included.",
+)
+LISTING_AGE = Metric(
+    name="orchestration_last_listing_age_seconds",
+    kind="gauge",
+    labels=("tenant_id",),
+    help="Time since a source of the tenant was last listed completely.",
+)
+DOCUMENTS = Metric(
+    name="orchestration_documents_total",
+    kind="counter",
+    labels=("operation", "tenant_id", "profile", "outcome"),
+    help="Documents of jobs that have ended, by outcome: added, changed, deleted, same, failed, skipped, quarantined.",
+)
+BATCH_DOCUMENTS = Metric(
+    name="orchestration_batch_documents_total",
+    kind="counter",
+    labels=WORK_LABELS,
+    help="Documents that passed a stage of a running job. A part of a large document counts as one.",
+)
+STORE_UP = Metric(
+    name="orchestration_store_up",
+    kind="gauge",
+    labels=(),
+    help="1 if the last poll of the store succeeded, else 0. The other gauges of the store then keep their values.",
+)
+STORE_BYTES = Metric(
+    name="orchestration_store_bytes",
+    kind="gauge",
+    labels=(),
+    help="Size of the store's database on disk.",
+)
+STORE_CONNECTIONS = Metric(
+    name="orchestration_store_connections",
+    kind="gauge",
+    labels=(),
+    help="Connections to all databases of the store's server.",
+)
+STORE_CONNECTION_LIMIT = Metric(
+    name="orchestration_store_connection_limit",
+    kind="gauge",
+    labels=(),
+    help="The server's max_connections.",
+)
+TABLE_ROWS = Metric(
+    name="orchestration_store_table_rows",
+    kind="gauge",
+    labels=("table",),
+    help="Rows of a table, as Postgres' statistics count them.",
+)
+TABLE_DEAD_ROWS = Metric(
+    name="orchestration_store_table_dead_rows",
+    kind="gauge",
+    labels=("table",),
+    help="Deleted and outdated rows of a table that vacuum has not removed yet.",
+)
+TABLE_BYTES = Metric(
+    name="orchestration_store_table_bytes",
+    kind="gauge",
+    labels=("table",),
+    help="Size of a table on disk, with its indexes.",
+)
 AUDIT_DROPPED = Metric(
     name="orchestration_audit_rows_dropped_total",
     kind="counter",
     labels=("tenant_id",),
     help="Rows of read requests that could not be written to the audit.",
 )
-METRICS = (OPERATIONS, END_TO_END, STAGE, ERRORS, QUEUE_DEPTH, CIRCUIT_BREAKER, AUDIT_DROPPED)
+METRICS = (
+    *(OPERATIONS, END_TO_END, STAGE, ERRORS, QUEUE_DEPTH, CIRCUIT_BREAKER, AUDIT_DROPPED),
+    *(JOB_AGE, FAILED_JOBS, LISTING_AGE, DOCUMENTS, BATCH_DOCUMENTS),
+    *(STORE_UP, STORE_BYTES, STORE_CONNECTIONS, STORE_CONNECTION_LIMIT),
+    *(TABLE_ROWS, TABLE_DEAD_ROWS, TABLE_BYTES),
+)
+OUTCOMES = ("added", "changed", "deleted", "same", "failed", "skipped", "quarantined")
+"""The outcomes of documents. Other counts of a job, such as `completed`, are sums of these."""
+
+QueueKey: TypeAlias = tuple[str, str]
+"""A tenant, and the status of its jobs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenJobs:
+    """Jobs of one tenant in one status. `oldest` is the age of the oldest in seconds."""
+
+    count: int
+    oldest: float
+
+
+NO_JOBS = OpenJobs(count=0, oldest=0.0)
+EMPTY_QUEUE: Mapping[QueueKey, OpenJobs] = {
+    (DEFAULT_TENANT, "queued"): NO_JOBS,
+    (DEFAULT_TENANT, "running"): NO_JOBS,
+}
+"""What is recorded before the first job, so that alerts and dashboards read 0 instead of nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSize:
+    """`rows` and `dead_rows` are Postgres' estimates; `bytes` includes the indexes."""
+
+    rows: int
+    dead_rows: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreState:
+    """Figures of a store. The first two mappings are by tenant, `tables` by name; ages are in seconds."""
+
+    failed_jobs: Mapping[str, int]
+    listing_ages: Mapping[str, float]
+    tables: Mapping[str, TableSize]
+    bytes: int
+    connections: int
+    connection_limit: int
+
 
 Sink: TypeAlias = Callable[[Metric, float, Labels], None]
 """Receives a value and all labels of the metric. A counter is increased by the value, a gauge is set to it."""
@@ -113,21 +232,52 @@ def record_operation(operation: Operation, status: Status, seconds: float) -> No
         _sink(ERRORS, 1, {**_operation_labels(operation, ALL_STAGES), "error_type": operation.failure or status})
 
 
-def record_batch(operation: Operation, stage: str, seconds: float, failure: str) -> None:
+def record_documents(operation: Operation) -> None:
+    """Records the outcomes of a job's documents, which are the operation's `counts`."""
+    if _sink is discard:
+        return
+    labels = _operation_labels(operation, ALL_STAGES)
+    del labels["pipeline_stage"]
+    for outcome in OUTCOMES:
+        if count := operation.counts.get(outcome, 0):
+            _sink(DOCUMENTS, count, {**labels, "outcome": outcome})
+
+
+def record_batch(operation: Operation, stage: str, seconds: float, documents: int, failure: str) -> None:
     """Records one batch in a stage of a job. `failure` is the type of its error, empty if it succeeded."""
     report = StageReport(stage=stage, seconds=seconds, error=failure, error_type=failure)
     _record_stage(operation, report, refused=False)
+    if documents and not failure:
+        _sink(BATCH_DOCUMENTS, documents, _operation_labels(operation, stage))
 
 
-def record_queue_depths(depths: Mapping[tuple[str, str], int], previous: Collection[tuple[str, str]] = ()) -> None:
-    """Records the number of jobs by tenant and status. Keys of `previous` that are now missing are set to 0."""
-    counts = Counter[tuple[str, str]]()
-    for tenant, status in (*previous, *depths):
-        counts[_tenant_label(tenant), status] += 0
-    for (tenant, status), count in depths.items():
-        counts[_tenant_label(tenant), status] += count
-    for (tenant, status), count in counts.items():
-        _sink(QUEUE_DEPTH, count, {"operation": "ingest", "pipeline_stage": status, "tenant_id": tenant})
+def record_open_jobs(jobs: Mapping[QueueKey, OpenJobs], previous: Collection[QueueKey] = ()) -> None:
+    """Records the jobs that wait or run. Keys of `previous` that are now missing are set to 0."""
+    groups: dict[QueueKey, list[OpenJobs]] = {}
+    for tenant, status in dict.fromkeys((*previous, *jobs)):
+        groups.setdefault((_tenant_label(tenant), status), []).append(jobs.get((tenant, status), NO_JOBS))
+    for (tenant, status), group in groups.items():
+        labels = {"operation": "ingest", "pipeline_stage": status, "tenant_id": tenant}
+        _sink(QUEUE_DEPTH, sum(open_jobs.count for open_jobs in group), labels)
+        _sink(JOB_AGE, max(open_jobs.oldest for open_jobs in group), labels)
+
+
+def record_store_state(state: StoreState) -> None:
+    for tenant, values in _group_by_tenant_label(state.failed_jobs).items():
+        _sink(FAILED_JOBS, sum(values), {"tenant_id": tenant})
+    for tenant, values in _group_by_tenant_label(state.listing_ages).items():
+        _sink(LISTING_AGE, max(values), {"tenant_id": tenant})
+    for table, size in state.tables.items():
+        _sink(TABLE_ROWS, size.rows, {"table": table})
+        _sink(TABLE_DEAD_ROWS, size.dead_rows, {"table": table})
+        _sink(TABLE_BYTES, size.bytes, {"table": table})
+    _sink(STORE_BYTES, state.bytes, {})
+    _sink(STORE_CONNECTIONS, state.connections, {})
+    _sink(STORE_CONNECTION_LIMIT, state.connection_limit, {})
+
+
+def record_store_availability(is_available: bool) -> None:
+    _sink(STORE_UP, float(is_available), {})
 
 
 def record_breaker_state(service: str, state: BreakerState) -> None:
@@ -154,6 +304,13 @@ def _operation_labels(operation: Operation, stage: str) -> dict[str, str]:
         "tenant_id": _tenant_label(operation.tenant),
         "profile": operation.profile,
     }
+
+
+def _group_by_tenant_label(values: Mapping[str, float]) -> Mapping[str, Sequence[float]]:
+    groups: dict[str, list[float]] = {}
+    for tenant, value in values.items():
+        groups.setdefault(_tenant_label(tenant), []).append(value)
+    return groups
 
 
 def _tenant_label(tenant: str) -> str:

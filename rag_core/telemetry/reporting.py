@@ -51,5 +51,5 @@ def reporting_batch(values: Mapping[str, str], stage: str, counts: Mapping[str, 
         finally:
             if operation:
                 seconds = time.perf_counter() - started
-                record_batch(operation, stage, seconds, failure)
+                record_batch(operation, stage, seconds, counts.get("documents", 0), failure)
                 log_batch(stage, seconds, counts, failure)

@@ -1,15 +1,17 @@
-"""The queue's depths, over a real store."""
+"""The gauges of the queue and of the store, over a real store."""
 
+from collections.abc import Callable
+from datetime import timedelta
 from threading import Event, Thread
 
 import pytest
 
-from jobs.telemetry import poll_queue_depths
+from jobs.telemetry import poll_store
 from rag_core.errors import StoreError
-from rag_core.storage.gauges import queue_depths
+from rag_core.storage.gauges import open_jobs, store_state
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, Queue
-from rag_core.telemetry.metrics import Labels, Metric, install_sink
+from rag_core.telemetry.metrics import QUEUE_DEPTH, Labels, Metric, Sink, install_sink
 
 pytestmark = pytest.mark.postgres
 
@@ -23,25 +25,61 @@ def enqueue(store: Postgres, tenant: str, jobs: int) -> None:
 
 
 def test_jobs_that_have_not_ended_are_counted_by_tenant_and_status(store: Postgres) -> None:
-    assert queue_depths(store) == {}
+    assert open_jobs(store) == {}
     enqueue(store, "tenant-one", 2)
     enqueue(store, "tenant-two", 1)
     with store.connect("rag_worker") as connection:
         connection.execute("update jobs set status = 'failed', started_at = now(), finished_at = now() where run = 1")
         connection.execute("update jobs set status = 'running', started_at = now() where run = 2")
-    assert queue_depths(store) == {("tenant-one", "running"): 1, ("tenant-two", "queued"): 1}
+    jobs = open_jobs(store)
+    assert {key: value.count for key, value in jobs.items()} == {
+        ("tenant-one", "running"): 1,
+        ("tenant-two", "queued"): 1,
+    }
 
 
-def test_a_store_that_is_away_is_said_so() -> None:
+def test_a_queue_is_as_old_as_its_oldest_job(store: Postgres) -> None:
+    enqueue(store, "tenant-one", 2)
+    with store.connect("rag_worker") as connection:
+        connection.execute("update jobs set created_at = now() - interval '700 seconds' where run = 1")
+    assert 700 <= open_jobs(store)["tenant-one", "queued"].oldest < 1000
+
+
+def test_the_state_of_a_store_counts_failed_jobs_of_a_day_and_the_age_of_listings(store: Postgres) -> None:
+    enqueue(store, "tenant-one", 3)
+    enqueue(store, "tenant-two", 1)
+    with store.connect("rag_worker") as connection:
+        fail = "update jobs set status = 'failed', started_at = now(), finished_at = now() - %s where run = %s"
+        connection.execute(fail, [timedelta(hours=23), 1])
+        connection.execute(fail, [timedelta(hours=25), 2])
+        connection.execute("insert into collections (tenant, name) values ('tenant-one', 'default')")
+        for uri, days in (("file:/a", 1), ("file:/b", 3)):
+            connection.execute(
+                "insert into sources (tenant, collection, uri, listed_at) select tenant, id, %s, now() - %s"
+                " from collections",
+                [uri, timedelta(days=days)],
+            )
+    state = store_state(store)
+    assert state.failed_jobs == {"tenant-one": 1, "tenant-two": 0}
+    assert state.listing_ages == {"tenant-one": pytest.approx(86_400, abs=300)}
+    assert state.tables["documents"].bytes > 8192
+    assert state.bytes > sum(size.bytes for size in state.tables.values())
+    assert 1 <= state.connections <= state.connection_limit
+
+
+@pytest.mark.parametrize("read", [open_jobs, store_state])
+def test_a_store_that_is_away_is_said_so(read: Callable[[Postgres], object]) -> None:
     with pytest.raises(StoreError):
-        queue_depths(Postgres("host=/nowhere"))
+        read(Postgres("host=/nowhere"))
 
 
-def test_depths_are_told_until_the_queue_has_ended_and_zero_when_it_is_empty(store: Postgres) -> None:
-    told, ended = list[float](), Event()
+def test_a_poll_reports_the_queue_until_it_has_ended_and_zero_when_it_is_empty(store: Postgres) -> None:
+    depths, ended = list[float](), Event()
 
-    def keep(_metric: Metric, value: float, labels: Labels) -> None:
-        told.append(value)
+    def keep(metric: Metric, value: float, labels: Labels) -> None:
+        if metric is not QUEUE_DEPTH or labels["pipeline_stage"] != "queued":
+            return
+        depths.append(value)
         if value == 0:
             ended.set()
         else:
@@ -49,9 +87,24 @@ def test_depths_are_told_until_the_queue_has_ended_and_zero_when_it_is_empty(sto
                 connection.execute("delete from jobs")
 
     enqueue(store, "default-tenant", 3)
-    install_sink(keep)
-    telling = Thread(target=poll_queue_depths, args=(store, ended, 0.01), daemon=True)
-    telling.start()
-    telling.join(20)
-    assert not telling.is_alive()
-    assert told == [3, 0]
+    poll(store, keep, ended)
+    assert depths == [3, 0]
+
+
+def test_a_poll_reports_that_the_store_is_down(store: Postgres) -> None:
+    reported, ended = list[tuple[str, float]](), Event()
+
+    def keep(metric: Metric, value: float, labels: Labels) -> None:
+        reported.append((metric.name, value))
+        ended.set()
+
+    poll(Postgres("host=/nowhere"), keep, ended)
+    assert reported == [("orchestration_store_up", 0.0)]
+
+
+def poll(store: Postgres, sink: Sink, ended: Event) -> None:
+    install_sink(sink)
+    polling = Thread(target=poll_store, args=(store, ended, 0.01), daemon=True)
+    polling.start()
+    polling.join(60)
+    assert not polling.is_alive()

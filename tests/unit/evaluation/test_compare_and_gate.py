@@ -1,5 +1,6 @@
 """`rag compare`, `rag gate` and `rag promote` over folders of runs."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -247,3 +248,29 @@ def test_a_folder_that_is_no_run_is_a_usage_error(rag: Rag, tmp_path: Path) -> N
     damaged = write_run_folder(tmp_path / "a", [0.5])
     (damaged / "report.json").write_text("{}")
     assert rag("promote", damaged).code == 5
+
+
+def test_a_gate_writes_its_outcome_and_the_time_of_the_run_for_prometheus(rag: Rag, tmp_path: Path) -> None:
+    base = write_run_folder(tmp_path / "a", draw_values())
+    worse = write_run_folder(tmp_path / "b", shift(draw_values(), -0.1))
+    report = json.loads((worse / "report.json").read_text())
+    (worse / "report.json").write_text(json.dumps({**report, "finished": "2026-11-26T03:00:00+00:00"}))
+    metrics = tmp_path / "gate.prom"
+    assert rag("gate", worse, "--base", base, "--metrics", metrics).code == 1
+    lines = metrics.read_text().splitlines()
+    assert 'rag_evaluation_timestamp_seconds{profile="default",dataset="seals"} 1795662000.0' in lines
+    assert 'rag_gate_passed{profile="default",dataset="seals"} 0.0' in lines
+    assert any(
+        line.startswith('rag_evaluation_score{profile="default",dataset="seals",measure="ndcg@10"}') for line in lines
+    )
+    assert rag("gate", base, "--base", base, "--metrics", metrics).code == 0
+    lines = metrics.read_text().splitlines()
+    assert 'rag_gate_passed{profile="default",dataset="seals"} 1.0' in lines
+    assert not [line for line in lines if line.startswith("rag_evaluation_timestamp_seconds")]
+
+
+def test_a_file_of_metrics_that_cannot_be_written_is_a_usage_error(rag: Rag, tmp_path: Path) -> None:
+    run = write_run_folder(tmp_path / "a", draw_values())
+    refused = rag("gate", run, "--base", run, "--metrics", tmp_path / "missing" / "gate.prom")
+    assert refused.code == 2
+    assert "gate.prom cannot be written: No such file or directory" in refused.err

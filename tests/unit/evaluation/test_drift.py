@@ -2,7 +2,7 @@
 
 import pytest
 
-from rag_core.evaluation.drift import AnswerScore, format_metrics, measure_drift
+from rag_core.evaluation.drift import AnswerScore, format_drifts, measure_drift
 
 
 def scores(*confidences: float | None) -> list[AnswerScore]:
@@ -28,5 +28,5 @@ def test_a_measure_with_a_single_value_has_no_drift() -> None:
 
 
 def test_metrics_are_gauges() -> None:
-    text = format_metrics(measure_drift(scores(None, None), scores(None, 0.5)), "gpu")
+    text = format_drifts(measure_drift(scores(None, None), scores(None, 0.5)), "gpu")
     assert text.endswith('rag_live_score_drift{measure="abstention",profile="gpu"} 0.5\n')

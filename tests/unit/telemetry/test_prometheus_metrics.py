@@ -10,10 +10,15 @@ from rag_core.telemetry.metrics import (
     DURATION_BUCKETS,
     METRICS,
     Metric,
+    OpenJobs,
+    StoreState,
+    TableSize,
     install_sink,
     record_breaker_state,
+    record_documents,
+    record_open_jobs,
     record_operation,
-    record_queue_depths,
+    record_store_state,
 )
 from rag_core.telemetry.operation import Operation, enter_operation
 from rag_core.telemetry.reporting import report_operation, reporting_batch, reporting_operation
@@ -43,8 +48,8 @@ def of(told: Told, name: str, *labels: str) -> list[tuple[str, ...]]:
     return [tuple(each[label] for label in labels) for metric, _, each in told if metric == name]
 
 
-def test_the_seven_metrics_have_the_names_and_buckets_that_were_agreed() -> None:
-    assert {(each.name, each.kind) for each in METRICS} == {
+def test_the_required_metrics_have_the_names_and_buckets_that_were_agreed() -> None:
+    assert {(each.name, each.kind) for each in METRICS} >= {
         ("orchestration_operations_total", "counter"),
         ("orchestration_end_to_end_duration_seconds", "histogram"),
         ("orchestration_stage_duration_seconds", "histogram"),
@@ -54,7 +59,9 @@ def test_the_seven_metrics_have_the_names_and_buckets_that_were_agreed() -> None
         ("orchestration_audit_rows_dropped_total", "counter"),
     }
     assert list(DURATION_BUCKETS) == sorted({0.1, 0.5, 1, 2, 5, 10, 0.005, 0.01, 0.025, 0.05, 0.075, 0.2, 0.3})
+    assert len({each.name for each in METRICS}) == len(METRICS)
     for each in METRICS:
+        assert each.help.endswith(".")
         assert re.fullmatch(r"[a-z_]+", each.name)
         assert bool(each.buckets) == (each.kind == "histogram")
 
@@ -123,17 +130,64 @@ def test_a_recording_whose_caller_is_gone_was_cancelled() -> None:
     assert (done.status, done.degraded) == ("cancelled", [])
 
 
+def jobs(count: int, oldest: float = 1.0) -> OpenJobs:
+    return OpenJobs(count=count, oldest=oldest)
+
+
 def test_tenants_without_a_label_of_their_own_are_other(told: Told) -> None:
-    record_queue_depths({("tenant-one", "queued"): 3, ("tenant-two", "queued"): 2, ("tenant-three", "queued"): 4})
-    assert [(value, labels["tenant_id"], labels["pipeline_stage"]) for _, value, labels in told] == [
-        (3, "tenant-one", "queued"),
-        (6, "other", "queued"),
+    record_open_jobs(
+        {
+            ("tenant-one", "queued"): jobs(3, 5.0),
+            ("tenant-two", "queued"): jobs(2, 60.0),
+            ("tenant-three", "queued"): jobs(4, 7.0),
+        }
+    )
+    assert [(metric, value, labels["tenant_id"]) for metric, value, labels in told] == [
+        ("orchestration_job_queue_depth", 3, "tenant-one"),
+        ("orchestration_job_oldest_age_seconds", 5.0, "tenant-one"),
+        ("orchestration_job_queue_depth", 6, "other"),
+        ("orchestration_job_oldest_age_seconds", 60.0, "other"),
     ]
 
 
 def test_a_queue_that_has_emptied_is_told_as_empty(told: Told) -> None:
-    record_queue_depths({("tenant-one", "running"): 1}, previous=[("tenant-one", "queued"), ("tenant-one", "running")])
-    assert {labels["pipeline_stage"]: value for _, value, labels in told} == {"queued": 0, "running": 1}
+    record_open_jobs(
+        {("tenant-one", "running"): jobs(1)}, previous=[("tenant-one", "queued"), ("tenant-one", "running")]
+    )
+    depths = {labels["pipeline_stage"]: value for metric, value, labels in told if metric.endswith("queue_depth")}
+    assert depths == {"queued": 0, "running": 1}
+
+
+def test_the_state_of_a_store_names_only_tenants_with_a_label(told: Told) -> None:
+    record_store_state(
+        StoreState(
+            failed_jobs={"tenant-one": 1, "tenant-two": 2, "tenant-three": 3},
+            listing_ages={"tenant-two": 10.0, "tenant-three": 90.0},
+            tables={"chunks": TableSize(rows=7, dead_rows=2, bytes=8192)},
+            bytes=9000,
+            connections=3,
+            connection_limit=100,
+        )
+    )
+    assert {(name, *labels.values()): value for name, value, labels in told} == {
+        ("orchestration_failed_jobs", "tenant-one"): 1,
+        ("orchestration_failed_jobs", "other"): 5,
+        ("orchestration_last_listing_age_seconds", "other"): 90.0,
+        ("orchestration_store_table_rows", "chunks"): 7,
+        ("orchestration_store_table_dead_rows", "chunks"): 2,
+        ("orchestration_store_table_bytes", "chunks"): 8192,
+        ("orchestration_store_bytes",): 9000,
+        ("orchestration_store_connections",): 3,
+        ("orchestration_store_connection_limit",): 100,
+    }
+
+
+def test_the_documents_of_a_job_are_counted_once_by_outcome(told: Told) -> None:
+    ended = operation()
+    ended.counts = {"listed": 9, "completed": 5, "added": 4, "changed": 1, "same": 2, "failed": 2, "deleted": 0}
+    record_documents(ended)
+    counts = {labels["outcome"]: value for _, value, labels in told}
+    assert counts == {"added": 4, "changed": 1, "same": 2, "failed": 2}
 
 
 def test_a_breaker_is_0_closed_1_half_open_2_open(told: Told) -> None:
@@ -163,6 +217,9 @@ def test_a_batch_is_told_of_in_its_stage_if_its_job_has_marks(told: Told) -> Non
         pass
     assert of(told, "orchestration_stage_duration_seconds", "operation", "pipeline_stage", "status") == [
         ("ingest", "embed", "ok")
+    ]
+    assert [(value, labels["pipeline_stage"]) for metric, value, labels in told if "documents" in metric] == [
+        (3, "embed")
     ]
 
 

@@ -1,0 +1,285 @@
+"""A gateway and its jobs under load, with failures, as a real Prometheus sees them through our rules and dashboards."""
+
+import json
+import math
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+import yaml
+from hosts import RAG, free_port, with_interrupts
+from pdfs import pdf
+from prometheus import Prometheus, publish_files, run_prometheus
+from promql import read_dashboards, read_panels, read_rules, read_runbook, with_bool
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.sql import SQL, Identifier
+from trees import HASHING, write
+from waiting import wait_until
+
+from rag_core.evaluation.dataset import write_dataset
+from rag_core.evaluation.question import CorpusDocument, Question
+from rag_core.storage.postgres import Postgres
+
+pytestmark = [pytest.mark.postgres, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+PROMETHEUS = Path(__file__).parents[2] / "cluster" / "prometheus"
+PATIENCE = 240.0
+"""Seconds in which a busy machine starts a gateway, or in which Prometheus has seen what happened."""
+QUESTION = "How often are the signing keys replaced?"
+# They are due tomorrow, so that no runner takes them, and have waited for an hour.
+BACKLOG = """
+insert into jobs (tenant, id, sources, profile, settings, status, same, request, created_at, run_at)
+select 'default-tenant', gen_random_uuid(), '{}', 'default', '{}', 'queued', 0, '{}', now() - interval '1 hour',
+  now() + interval '1 day' from generate_series(1, 10001)"""
+POSTINGS = "lock table rag.lexical_postings in access exclusive mode"
+INJECTED = {
+    "OrchestrationAuditRowsDropped",
+    "OrchestrationCircuitBreakerOpen",
+    "OrchestrationDocumentsFailing",
+    "OrchestrationEvaluationGateFailed",
+    "OrchestrationHighErrorRate",
+    "OrchestrationJobBacklog",
+    "OrchestrationJobBacklogOld",
+    "OrchestrationJobsFailed",
+    "OrchestrationStageTimeout",
+    "OrchestrationStoreUnavailable",
+}
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A running gateway, and the Prometheus that scrapes it."""
+
+    url: str
+    prometheus: Prometheus
+
+
+@pytest.fixture(scope="module")
+def watched(module_store: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    folder = tmp_path_factory.mktemp("watched")
+    environment = {
+        **os.environ,
+        **{
+            f"RAG_{key.upper().replace('.', '__')}": value
+            for key, _, value in (text.partition("=") for text in HASHING)
+        },
+        "RAG_STORE__URL": module_store.dsn,
+        "RAG_HOME": str(folder / "home"),
+        "RAG_AUDIT__READS": "always",
+        "RAG_INGESTION__ALLOWED_LOCATIONS": json.dumps([f"file://{folder}"]),
+        "RAG_INGESTION__RAY_FROM_CPUS": "1",
+        "RAG_INGESTION__INLINE_DOCUMENTS": "1",
+        "RAY_metrics_report_interval_ms": "500",
+    }
+    with _serve(environment, folder) as (url, metrics), publish_files(folder) as files:
+        configuration = write_configuration(folder, metrics, files)
+        with run_prometheus(configuration, folder) as prometheus, _ask_all_the_time(url):
+            watched = Watched(url, prometheus)
+            ingest(watched, folder)
+            evaluate(environment, folder)
+            time_a_stage_out(watched, module_store)
+            with module_store.connect("rag_worker") as connection:
+                connection.execute(BACKLOG)
+            take_the_store_away(watched, module_store)
+            yield watched
+
+
+def _variable(setting: str) -> tuple[str, str]:
+    """The environment variable of a setting, and its value."""
+    key, _, value = setting.partition("=")
+    return f"RAG_{key.upper().replace('.', '__')}", value
+
+
+@contextmanager
+def _serve(environment: dict[str, str], folder: Path) -> Iterator[tuple[str, str]]:
+    """Yields the URL of the gateway and the address of its metrics."""
+    port, metrics = free_port(), free_port()
+    command = [*RAG, "serve", "--port", str(port), "--set", f"telemetry.metrics_port={metrics}", "--json"]
+    with (folder / "serve.log").open("w") as log:
+        process = subprocess.Popen(
+            with_interrupts(command), env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        )
+        with process:
+            assert process.stdout
+            assert process.stdout.readline(), (folder / "serve.log").read_text()
+            yield f"http://127.0.0.1:{port}", f"127.0.0.1:{metrics}"
+            process.send_signal(signal.SIGINT)
+
+
+def write_configuration(folder: Path, metrics: str, files: str) -> Path:
+    """The configuration of cluster/prometheus, with the addresses of this test and shorter intervals."""
+    configuration = yaml.safe_load((PROMETHEUS / "prometheus.yaml").read_text())
+    jobs = {job["job_name"]: job for job in configuration["scrape_configs"]}
+    discovery = folder / "prom_metrics_service_discovery.json"
+    discovery.write_text(json.dumps([{"labels": {"job": "ray"}, "targets": [metrics]}]))
+    jobs["ray"]["file_sd_configs"] = [{"files": [str(discovery)]}]
+    jobs["node"]["static_configs"] = [{"targets": [files]}]
+    configuration["scrape_configs"] = [jobs["ray"], jobs["node"]]
+    configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    configuration["rule_files"] = [str(PROMETHEUS / "rules" / "*.yaml")]
+    del configuration["alerting"]
+    path = folder / "prometheus.yaml"
+    path.write_text(yaml.safe_dump(configuration))
+    return path
+
+
+@contextmanager
+def _ask_all_the_time(url: str) -> Iterator[None]:
+    """Sends requests of each kind in turns during the block, whatever their outcome."""
+    ended = Event()
+
+    def ask() -> None:
+        with httpx2.Client(base_url=url, timeout=60) as client:
+            while not ended.wait(0.2):
+                client.post("/v1/retrieve", json={"query": QUESTION})
+                client.post("/v1/answer", json={"question": QUESTION})
+                client.get("/v1/jobs")
+
+    with ThreadPoolExecutor(1) as thread:
+        asking = thread.submit(ask)
+        try:
+            yield
+        finally:
+            ended.set()
+        asking.result(60)
+
+
+def ingest(watched: Watched, folder: Path) -> None:
+    """Runs two jobs on Ray: one with a document that fails, and one whose folder is missing."""
+    documents = {f"{n}.md": f"# Key {n}\n\nSigning keys are replaced every {n} days." for n in range(40)}
+    source = write(folder / "documents", documents)
+    (source / "truncated.pdf").write_bytes(pdf(["Keys"], ["Keys"], ["Keys"])[:1000])
+    assert run_job(watched, source.as_uri())["failed"] == 1
+    assert run_job(watched, (folder / "missing").as_uri())["status"] == "failed"
+
+
+def run_job(watched: Watched, location: str) -> Any:
+    """The job when it has ended."""
+    body = {"source": {"type": "files", "locations": [location]}}
+    with httpx2.Client(base_url=watched.url, timeout=60) as client:
+        job = client.post("/v1/ingest", json=body).raise_for_status().json()["links"]["self"]
+        wait_until(lambda: client.get(job).json()["status"] in ("completed", "failed"), PATIENCE)
+        return client.get(job).json()
+
+
+def evaluate(environment: dict[str, str], folder: Path) -> None:
+    """Evaluates the profile, refuses the run at its gate, and measures the drift of the answers."""
+    texts = ("Signing keys are replaced every 45 days.", "Boats wait at the pontoon.", "The crane is painted in May.")
+    corpus = [CorpusDocument(id=f"{n}", title=f"{n}", text=text) for n, text in enumerate(texts)]
+    questions = [Question(id=f"q{n}", text=text, grades={f"{n}": 1}) for n, text in enumerate(texts)]
+    write_dataset(folder / "harbour", corpus, questions)
+    (folder / "gate.yaml").write_text("measures: {ndcg@10: {floor: 1.01}}\n")
+    run, gate = folder / "run", folder / "gate.yaml"
+
+    def rag(*arguments: object) -> int:
+        command = [*RAG, *map(str, arguments)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.returncode
+
+    assert rag("evaluate", folder / "harbour", "--answers", "--runner", "inline", "--out", run) in (0, 3)
+    assert rag("gate", run, "--gate", gate, "--metrics", folder / "gate.prom") == 1
+    assert rag("feedback", "drift", run, "--metrics", folder / "drift.prom") == 0
+
+
+def time_a_stage_out(watched: Watched, store: Postgres) -> None:
+    """Locks the postings, for which bm25 waits, until Prometheus has seen timeouts of the stage."""
+    timeouts = 'sum(orchestration_stage_duration_seconds_count{pipeline_stage="bm25",status="timeout"})'
+    with psycopg.connect(store.dsn) as connection:
+        connection.execute(POSTINGS)
+        wait_until(lambda: any(value > 2 for _, value in watched.prometheus.query(timeouts)), PATIENCE)
+
+
+def take_the_store_away(watched: Watched, store: Postgres) -> None:
+    """Refuses connections to the store until Prometheus has seen lost rows of the audit and an open breaker."""
+    name = conninfo_to_dict(store.dsn)["dbname"]
+    seen = (
+        "min(orchestration_store_up) == 0",
+        'max(orchestration_circuit_breaker_state{service="store"}) == 2',
+        "sum(orchestration_audit_rows_dropped_total) > 0",
+        'sum(rate(orchestration_operations_total{operation="retrieve",status="error"}[1m])) > 0',
+    )
+    with psycopg.connect(make_conninfo(store.dsn, dbname="postgres"), autocommit=True) as server:
+        allow = SQL("alter database {} with allow_connections {}")
+        server.execute(allow.format(Identifier(str(name)), SQL("false")))
+        try:
+            server.execute("select pg_terminate_backend(pid) from pg_stat_activity where datname = %s", [name])
+            wait_until(lambda: all(watched.prometheus.query(expression) for expression in seen), PATIENCE)
+        finally:
+            server.execute(allow.format(Identifier(str(name)), SQL("true")))
+    wait_until(lambda: bool(watched.prometheus.query("min(orchestration_store_up) == 1")), PATIENCE)
+
+
+def expressions() -> dict[str, str]:
+    """The expressions of rules, dashboards and the runbook by their place. Comparisons return 0 or 1."""
+    places = {
+        f"{rule.file} {rule.record or rule.alert} {rule.labels.get('severity', '')}": rule.expression
+        for rule in read_rules()
+    }
+    for dashboard in read_dashboards():
+        for panel in read_panels(dashboard):
+            for target in panel["targets"]:
+                text = target["expr"].replace("$__rate_interval", "1m")
+                places[f"{dashboard['uid']} {panel['title']} {target['refId']}"] = re.sub(r"\$\w+", ".*", text)
+    return {place: with_bool(text) for place, text in (places | read_runbook()).items()}
+
+
+def test_every_expression_returns_a_series(watched: Watched) -> None:
+    """It also has a value: NaN would be a ratio without any traffic."""
+    empty = dict(expressions())
+
+    def drop_answered() -> bool:
+        for place, expression in list(empty.items()):
+            if any(not math.isnan(value) for _, value in watched.prometheus.query(expression)):
+                del empty[place]
+        return not empty
+
+    deadline = time.monotonic() + PATIENCE
+    while not drop_answered() and time.monotonic() < deadline:
+        time.sleep(2)
+    assert empty == {}
+
+
+def test_the_failures_raise_their_alerts(watched: Watched) -> None:
+    """An alert with a delay is pending at first. `count_over_time` also finds those that have ended."""
+
+    def names() -> set[str]:
+        return {labels["alertname"] for labels, _ in watched.prometheus.query("count_over_time(ALERTS[1h])")}
+
+    wait_until(lambda: names() >= INJECTED, PATIENCE)
+
+
+def test_annotations_name_the_values(watched: Watched) -> None:
+    alerts = watched.prometheus.get("alerts")["alerts"]
+    described = {alert["labels"]["alertname"]: alert["annotations"]["description"] for alert in alerts}
+    assert "ingest jobs wait in the queue" in described["OrchestrationJobBacklog"]
+    assert not any("<no value>" in text or "error" in text.lower().split(":")[0] for text in described.values())
+
+
+def test_the_program_s_metrics_have_no_prefix_and_no_labels_of_ray_s_session(watched: Watched) -> None:
+    assert watched.prometheus.query('count({__name__=~"ray_orchestration_.*"})') == []
+    names = {name for labels, _ in watched.prometheus.query("orchestration_operations_total") for name in labels}
+    assert {"operation", "pipeline_stage", "tenant_id", "profile", "status", "WorkerId"} <= names
+    assert names & {"SessionName", "Version", "otel_scope_name"} == set()
+
+
+def test_targets_are_scraped_without_an_error(watched: Watched) -> None:
+    targets = watched.prometheus.get("targets")["activeTargets"]
+    assert {target["labels"]["job"]: target["lastError"] for target in targets} == {"ray": "", "node": ""}
+
+
+def test_rules_are_evaluated_without_an_error(watched: Watched) -> None:
+    groups = watched.prometheus.get("rules")["groups"]
+    assert [rule["lastError"] for group in groups for rule in group["rules"] if rule.get("lastError")] == []
