@@ -16,21 +16,20 @@ from uuid import uuid4
 import httpx2
 import stamina
 
-from rag_core.errors import (
-    AuthenticationError,
-    NotFoundError,
-    RagError,
-    ResponseError,
-    ScopeError,
-    TooLargeError,
-    UnavailableError,
-    UsageError,
-)
+from rag_core.errors import UnavailableError, UsageError
 from rag_core.events import Event, RunFailed, RunFinished
 from rag_core.wire.events import decode_event
 from rag_core.wire.feedback import FeedbackId
 from rag_core.wire.jobs import Ingested, Job, JobEvent
 from rag_core.wire.problems import Problem
+from rag_core.wire.responses import (
+    API_KEY_VARIABLE,
+    bearer_header,
+    check_response,
+    read_object,
+    read_response,
+    retry_seconds,
+)
 from rag_core.wire.retrieval import Retrieval
 
 TIMEOUT = httpx2.Timeout(10.0, read=120.0)
@@ -40,8 +39,6 @@ EVENTS_TIMEOUT = 60.0
 RECONNECT_SECONDS = 0.5
 """Seconds between connections to the events of a job."""
 MAX_PAGE_ROWS = 200
-API_KEY_VARIABLE = "RAG_API_KEY"
-"""The environment variable with the API key or the access token for `--server`."""
 MAX_RATE_LIMIT_WAIT = 900.0
 """Seconds that a request waits altogether for the server's rate limits. The largest batch of files needs 10 minutes."""
 UNKNOWN_MEDIA_TYPE = "application/octet-stream"
@@ -49,8 +46,6 @@ UNKNOWN_MEDIA_TYPE = "application/octet-stream"
 _log = logging.getLogger(__name__)
 
 _FILE_POINTER = re.compile(r"#/files/(\d+)")
-_MISSING_SCOPE = re.compile(r'error="insufficient_scope", scope="([\w:]+)"')
-"""The part of the header `WWW-Authenticate` of RFC 6750."""
 
 
 def request_retrieval(server: str, body: Mapping[str, Any]) -> Retrieval:
@@ -59,7 +54,7 @@ def request_retrieval(server: str, body: Mapping[str, Any]) -> Retrieval:
     Raises the RagError that belongs to the response's status, and UnavailableError if the server cannot be reached.
     """
     with _open_client(server) as client:
-        return Retrieval.decode(_response_json(client.post("/v1/retrieve", json=dict(body))))
+        return Retrieval.decode(read_response(client.post("/v1/retrieve", json=dict(body))))
 
 
 def stream_answer(server: str, body: Mapping[str, Any]) -> Iterator[Event]:
@@ -70,7 +65,7 @@ def stream_answer(server: str, body: Mapping[str, Any]) -> Iterator[Event]:
     with _open_client(server) as client, client.stream("POST", "/v1/answer", json={**body, "stream": True}) as response:
         if response.status_code != httpx2.codes.OK:
             response.read()
-        _check_response(response)
+        check_response(response)
         name = ""
         for line in response.iter_lines():
             if line.startswith("event: "):
@@ -88,7 +83,7 @@ def stream_answer(server: str, body: Mapping[str, Any]) -> Iterator[Event]:
 def send_feedback(server: str, body: Mapping[str, Any]) -> FeedbackId:
     """The response of `/v1/feedback`. Raises the errors of `request_retrieval`."""
     with _open_client(server) as client:
-        return FeedbackId.decode(_response_json(client.post("/v1/feedback", json=dict(body))))
+        return FeedbackId.decode(read_response(client.post("/v1/feedback", json=dict(body))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +103,7 @@ class File:
 def check_server(server: str) -> None:
     """Raises UnavailableError at once if the server cannot be reached."""
     with _open_client(server) as client:
-        _check_response(client.get("/healthz"))
+        check_response(client.get("/healthz"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +121,11 @@ class Receipt:
     def from_response(cls, response: httpx2.Response) -> Self:
         """Raises ResponseError if the response is invalid, or the RagError that belongs to its status."""
         if response.status_code == httpx2.codes.UNPROCESSABLE_CONTENT:
-            rules = Problem.decode(_read_object(response)).errors or []
+            rules = Problem.decode(read_object(response)).errors or []
             rejected = {int(match[1]): rule.detail for rule in rules if (match := _FILE_POINTER.match(rule.pointer))}
             if rejected:
                 return cls(rejected=rejected)
-        ingested = Ingested.decode(_response_json(response))
+        ingested = Ingested.decode(read_response(response))
         rows = ingested.items or []
         rejected = {row.index: row.problem.detail for row in rows if row.problem and row.index is not None}
         return cls(job=str(ingested.job_id), documents=ingested.documents, rejected=rejected)
@@ -182,7 +177,7 @@ def read_ended_job(server: str, job: str) -> Job:
 
 def cancel_job(server: str, job: str) -> None:
     with _open_client(server) as client:
-        _check_response(client.post(f"/v1/jobs/{job}/cancel"))
+        check_response(client.post(f"/v1/jobs/{job}/cancel"))
 
 
 def _post_with_retries(server: str, post: Callable[[httpx2.Client, Mapping[str, str]], httpx2.Response]) -> Receipt:
@@ -201,7 +196,7 @@ def _post_with_retries(server: str, post: Callable[[httpx2.Client, Mapping[str, 
 def _request_job(server: str, job: str, cursor: str = "") -> Job:
     with _open_client(server) as client:
         response = client.get(f"/v1/jobs/{job}", params={"limit": MAX_PAGE_ROWS, "cursor": cursor})
-        return Job.decode(_response_json(response))
+        return Job.decode(read_response(response))
 
 
 def _stream_events(server: str, job: str, last_id: str) -> Iterator[tuple[str, JobEvent | None]]:
@@ -213,7 +208,7 @@ def _stream_events(server: str, job: str, last_id: str) -> Iterator[tuple[str, J
     with _open_client(server) as client, client.stream("GET", f"/v1/jobs/{job}/events", headers=headers) as response:
         if not response.is_success:
             response.read()
-        _check_response(response)
+        check_response(response)
         id = last_id
         yield id, None
         for line in response.iter_lines():
@@ -246,7 +241,7 @@ class RateLimitedClient(httpx2.Client):
         waited = 0.0
         while True:
             response = super().send(request, **options)
-            seconds = _retry_seconds(response)
+            seconds = retry_seconds(response)
             if response.status_code != httpx2.codes.TOO_MANY_REQUESTS or waited + seconds > MAX_RATE_LIMIT_WAIT:
                 return response
             response.close()
@@ -255,57 +250,6 @@ class RateLimitedClient(httpx2.Client):
             waited += seconds
 
 
-def _retry_seconds(response: httpx2.Response) -> float:
-    """The header `Retry-After`, or 1 if it is missing or is a date."""
-    value = response.headers.get("Retry-After", "")
-    return max(float(value), 1.0) if value.isdecimal() else 1.0
-
-
 def _credentials() -> Mapping[str, str]:
-    """The key is not an option: other users of the machine can read command lines.
-
-    Raises UsageError, without quoting it, for a key that a header cannot have.
-    """
-    key = os.environ.get(API_KEY_VARIABLE, "").strip()
-    if not (key.isascii() and key.isprintable()):
-        raise UsageError(f"{API_KEY_VARIABLE} must have printable ASCII characters only; copy the whole key again")
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
-def _response_json(response: httpx2.Response) -> dict[str, Any]:
-    """The body. Raises ResponseError if it is not a JSON object, or the RagError that belongs to the status."""
-    _check_response(response)
-    return _read_object(response)
-
-
-def _read_object(response: httpx2.Response) -> dict[str, Any]:
-    """The body, whatever the status. Raises ResponseError if it is not a JSON object."""
-    try:
-        body = response.json()
-    except ValueError:
-        body = None
-    if not isinstance(body, dict):
-        raise ResponseError(f"the response from {response.url} is not a JSON object: is a gateway there?")
-    return body
-
-
-def _check_response(response: httpx2.Response) -> None:
-    """Raises the RagError that belongs to the status, with the detail of the problem."""
-    if response.is_success:
-        return
-    if match := _MISSING_SCOPE.search(response.headers.get("WWW-Authenticate", "")):
-        raise ScopeError(match[1], f"; set {API_KEY_VARIABLE} to another key")
-    try:
-        detail = str(response.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        detail = f"the server responded with status {response.status_code}"
-    kinds: Mapping[int, type[RagError]] = {401: AuthenticationError, 404: NotFoundError, 413: TooLargeError}
-    kinds = {**dict.fromkeys((400, 403, 421, 422), UsageError), **kinds}
-    raise kinds.get(response.status_code, UnavailableError)(f"{detail}{_credentials_hint(response)}")
-
-
-def _credentials_hint(response: httpx2.Response) -> str:
-    """How to send credentials, if the request had no valid ones."""
-    if response.status_code == httpx2.codes.UNAUTHORIZED:
-        return f"; set {API_KEY_VARIABLE} to a key that `rag keys create` printed, or to an access token"
-    return ""
+    """The key is not an option: other users of the machine can read command lines."""
+    return bearer_header(os.environ.get(API_KEY_VARIABLE, ""), API_KEY_VARIABLE)

@@ -23,6 +23,7 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── ClusterError                   Ray cannot be reached or started, or lost a part of a job
 │   ├── ListingError                   a source could not be listed completely: nothing is deleted
 │   ├── ModelError                     a model's files are missing or unreadable, or its deployment broke
+│   ├── MissingExtraError              a library is not installed that an extra installs; also an ImportError
 │   ├── BusyError                      another job holds the source
 │   ├── OverloadedError                a queue is full; a later attempt can succeed
 │   ├── RateLimitedError               a tenant or a user exceeds a rate limit; it can be tried again later
@@ -157,6 +158,17 @@ class ListingError(UnavailableError):
 
 class ModelError(UnavailableError):
     """A model's files are missing or unreadable, or its deployment broke."""
+
+
+class MissingExtraError(UnavailableError, ImportError):
+    """A module needs a library that only the extra installs."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(module, extra)
+        self.module, self.extra = module, extra
+
+    def __str__(self) -> str:
+        return f"{self.module} requires the extra [{self.extra}]: pip install 'rag-on-ray[{self.extra}]'"
 
 
 class BusyError(UnavailableError):

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 import yaml
 
-PACKAGES = ("rag_core", "serve", "jobs", "rag_cli")
+PACKAGES = ("rag_core", "serve", "jobs", "rag_cli", "integrations")
 
 LIMITS = {
     "participles": 3.0,

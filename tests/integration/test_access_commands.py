@@ -7,9 +7,10 @@ from access_world import ADA, BOB, EVE, TENANT_WORDS, Person, World, build_servi
 from commands import rag_in_process
 from fakes.serving import serve_graph
 
-from rag_cli.server_client import API_KEY_VARIABLE, job_events, read_ended_job
+from rag_cli.server_client import job_events, read_ended_job
 from rag_core.errors import NotFoundError
 from rag_core.storage.postgres import Postgres
+from rag_core.wire.responses import API_KEY_VARIABLE
 
 pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
