@@ -103,7 +103,9 @@ def check_values(values: Mapping[str, Any]) -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     errors = sorted(Draft7Validator(schema).iter_errors(values), key=lambda error: list(map(str, error.path)))
     if errors:
-        raise ConfigError("\n".join(f"{'.'.join(map(str, error.path)) or 'values'}: {error.message}" for error in errors))
+        raise ConfigError(
+            "\n".join(f"{'.'.join(map(str, error.path)) or 'values'}: {error.message}" for error in errors)
+        )
 
 
 def render(values: Mapping[str, Any], release: str = "rag", namespace: str = "rag", *, notes: bool = False) -> str:
@@ -111,7 +113,7 @@ def render(values: Mapping[str, Any], release: str = "rag", namespace: str = "ra
     command = [str(build_renderer()), *(["--show-notes"] if notes else []), str(CHART), release, namespace]
     done = subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ConfigError(done.stderr.strip())
+        raise ConfigError(done.stderr.strip().rpartition("error calling fail: ")[2])
     return done.stdout
 
 

@@ -2,11 +2,14 @@
 {{- .Release.Name | trunc 30 | trimSuffix "-" -}}
 {{- end }}
 
-{{- define "rag.labels" -}}
-helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
-app.kubernetes.io/managed-by: {{ .Release.Service }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
-{{ include "rag.selector" . }}
+{{/* The metadata of a manifest after its name. Labels come last, so that a template can add some. */}}
+{{- define "rag.metadata" -}}
+namespace: {{ .Release.Namespace }}
+labels:
+  helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+  app.kubernetes.io/managed-by: {{ .Release.Service }}
+  app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+  {{- include "rag.selector" . | nindent 2 }}
 {{- end }}
 
 {{/* Not app.kubernetes.io/name: KubeRay selects the pods of its services by it. */}}
@@ -17,10 +20,12 @@ app.kubernetes.io/instance: {{ include "rag.name" . }}
 
 {{- define "rag.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- with .Values.image.digest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{- define "rag.cudaImage" -}}
 {{ .Values.image.repository }}:{{ .Values.image.cudaTag | default (printf "%s-cuda" (.Values.image.tag | default .Chart.AppVersion)) }}
+{{- with .Values.image.cudaDigest }}@{{ . }}{{ end }}
 {{- end }}
 
 {{- define "rag.jobsCluster" -}}

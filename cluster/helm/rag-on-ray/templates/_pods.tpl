@@ -46,7 +46,7 @@ capabilities: {drop: [ALL]}
 {{- end }}
 {{- end }}
 
-{{/* Arguments: `root`; `settings`, true if the ConfigMap exists when the pod starts; `sharedMemory`, or none. */}}
+{{/* Arguments: `root`; whether to mount `settings` and Ray's `token`; the size of `sharedMemory`, or none. */}}
 {{- define "rag.volumes" -}}
 - {name: tmp, emptyDir: {}}
 - {name: home, emptyDir: {}}
@@ -57,6 +57,11 @@ capabilities: {drop: [ALL]}
       - secret:
           name: {{ .root.Values.store.existingSecret }}
           items: [{key: dsn, path: dsn}]
+{{- if .token }}
+      - secret:
+          name: {{ .root.Values.rayToken.existingSecret }}
+          items: [{key: auth_token, path: auth_token}]
+{{- end }}
 {{- range .root.Values.secretFiles }}
       - secret: {name: {{ . }}}
 {{- end }}
@@ -105,7 +110,7 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* A pod that runs one command and ends. Arguments: `root`, `component`, `command`, `arguments`, `cluster`. */}}
+{{/* A pod that runs one command and ends. Arguments: `root`, `component`, `command`, and the Ray `cluster` that it calls. */}}
 {{- define "rag.commandPod" -}}
 metadata:
   labels:
@@ -133,9 +138,8 @@ spec:
         {{- with .cluster }}
         - {name: RAY_ADDRESS, value: "http://{{ . }}-head-svc:8265"}
         - {name: RAY_AUTH_MODE, value: token}
-        - name: RAY_AUTH_TOKEN
-          valueFrom: {secretKeyRef: {name: {{ $.root.Values.rayToken.existingSecret }}, key: auth_token}}
+        - {name: RAY_AUTH_TOKEN_PATH, value: /run/secrets/rag/auth_token}
         {{- end }}
       volumeMounts: {{- include "rag.mounts" (dict "root" .root) | nindent 8 }}
-  volumes: {{- include "rag.volumes" (dict "root" .root) | nindent 4 }}
+  volumes: {{- include "rag.volumes" (dict "root" .root "token" .cluster) | nindent 4 }}
 {{- end }}
