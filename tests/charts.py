@@ -14,6 +14,7 @@ EXAMPLES = {
     "default": (),
     "gpu": ("gpu",),
     "jobs": ("jobs",),
+    "trial": ("trial",),
     "job-only": ("job-only",),
     "full": ("full", "gpu", "jobs"),
 }
