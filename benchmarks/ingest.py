@@ -43,7 +43,8 @@ from benchmarks.parallel import time_in_processes
 from benchmarks.processes import Peak, watch_cpu, watch_memory
 from benchmarks.scratch import POSTGRES, exit_when_terminated, scratch_folder, server_in
 from jobs.machine import CPUS
-from jobs.ray_runner import RayRunner, Resources, start_ray
+from jobs.ray_connection import Resources, start_ray
+from jobs.ray_runner import RayRunner
 from rag_core.config import BertEmbedder, EmbeddingSettings, SentenceTransformersEmbedder, Settings
 from rag_core.ingestion.report import SyncReport
 from rag_core.settings import load_settings

@@ -151,7 +151,7 @@ def _deploy(settings: Settings, role: Role, device: str) -> Any:
         warnings.simplefilter("ignore")  # Ray itself causes these warnings
         from ray import serve
 
-        from jobs.ray_runner import start_ray
+        from jobs.ray_connection import start_ray
         from serve.models.deployments import Scorer
 
         start_ray()

@@ -31,7 +31,7 @@ from openai import AsyncOpenAI
 from benchmarks.json_lines import json_lines
 from benchmarks.machine import heading
 from benchmarks.scratch import exit_when_terminated, scratch_folder, server_in
-from jobs.ray_runner import RAY_ENVIRONMENT
+from jobs.ray_connection import RAY_ENVIRONMENT
 from rag_core import KnowledgeBase
 from rag_core.breaker import Breaker
 from rag_core.config import Settings

@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Any
 
 from jobs.command_line import run_command
-from jobs.ray_runner import UNLIMITED, RayRunner, Resources
+from jobs.ray_connection import UNLIMITED, Resources
+from jobs.ray_runner import RayRunner
 from rag_core.config import Settings
 
 MEGABYTE = 1_000_000

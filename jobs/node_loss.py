@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 import stamina
 
+from jobs.cluster_nodes import list_nodes
 from rag_core.errors import ClusterError, NodeLostError
 from rag_core.ingestion.watch import Check
 
@@ -39,14 +40,14 @@ def watch_capacity(needed: Mapping[str, float]) -> Check:
 
     `needed` are amounts of Ray's resources that actors occupy, for example `{"CPU": 1.5}`.
     """
-    nodes, checked = list_nodes(), time.monotonic()
+    nodes, checked = list_node_ids(), time.monotonic()
 
     def check() -> None:
         nonlocal checked
         if time.monotonic() < checked + POLL_SECONDS:
             return
         checked = time.monotonic()
-        if nodes <= list_nodes():
+        if nodes <= list_node_ids():
             return
         import ray
 
@@ -61,25 +62,23 @@ def watch_capacity(needed: Mapping[str, float]) -> Check:
     return check
 
 
-def list_nodes() -> frozenset[str]:
-    """The ids of the nodes that the cluster takes to be alive."""
-    import ray
-
-    return frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])  # type: ignore[no-untyped-call]
+def list_node_ids() -> frozenset[str]:
+    """The nodes that the cluster takes to be alive."""
+    return frozenset(node.id for node in list_nodes())
 
 
 class _LossesOfNodes:
     """A predicate of errors that is true if the cluster has lost nodes since the last call."""
 
     def __init__(self) -> None:
-        self._nodes = list_nodes()
+        self._nodes = list_node_ids()
 
     def __call__(self, error: Exception) -> bool:
         """Waits until the cluster notices the loss."""
         if not isinstance(error, ClusterError) or len(self._nodes) < 2:
             return False
         deadline = time.monotonic() + NOTICE_SECONDS
-        while self._nodes <= (nodes := list_nodes()) and time.monotonic() < deadline:
+        while self._nodes <= (nodes := list_node_ids()) and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
         lost, self._nodes = self._nodes - nodes, nodes
         if lost:

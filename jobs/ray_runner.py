@@ -1,6 +1,5 @@
 """Ingestion on Ray Data: one streaming pipeline of three operators, for a corpus of any size."""
 
-import logging
 import os
 import sys
 import time
@@ -12,10 +11,14 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from jobs.cluster_nodes import list_nodes
 from jobs.node_loss import node_loss_attempts, watch_capacity
+from jobs.package_shipping import join_cluster
+from jobs.ray_connection import UNLIMITED, Resources
 from jobs.ray_errors import translate_ray_errors
+from jobs.shared_folders import check_folders
 from rag_core.config import Settings
-from rag_core.errors import ClusterError, SourceError, StoreError
+from rag_core.errors import ClusterError, StoreError
 from rag_core.ingestion.containers.uris import container_uri
 from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.watch import Check, never_stop
@@ -36,50 +39,17 @@ BLOCK_BYTES = 512 * 1024
 
 An embedding actor takes one block at a time, and progress advances by blocks. Scheduling a block costs some 30 ms.
 """
-MAX_OUTPUT_BLOCK_BYTES = 1 << 20
-"""The size at which Ray cuts the output of a stage into blocks, between rows.
-
-It is small enough that the parts of a very large document spread over the actors. The drafts of an ordinary block are
-hardly larger.
-"""
 LIGHT_TASK_CPUS = 0.25
 """The CPUs of a task that reads or publishes; an embedding actor next to it has the rest of its CPU.
 
 There are never more such tasks than CPUs, even without actors: each process costs some 150 MB, and a second to start.
 """
-RESERVATION_RATIO = 0.1
-"""The share of the CPUs that Ray reserves for its operators, in equal parts.
-
-At 0.5, the default, reading reserves the CPUs that publishing needs. With two CPUs, nothing is then published before
-everything has been read.
-"""
-
-RAY_ENVIRONMENT = {
-    "RAY_worker_niceness": "0",  # at 15, the default, workers lose against every other process
-    "RAY_idle_worker_killing_time_threshold_ms": "600000",  # else worker starts take a fifth of the time
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_task_oom_retries": "2",
-}
 
 MAX_TOKENIZING_THREADS = 16
 """Threads of an actor with a GPU. With fewer, an H100 waits for the tokens of a small model."""
 RESTART_LIMITS: Mapping[str, Any] = {"max_restarts": 4, "max_task_retries": 2}
 """Limits for an actor that dies while it embeds. Without them, Ray would restart it forever on the same document."""
 STDERR = 2
-SYSTEM_CONFIG = {"preload_python_modules": ["ray.data"]}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Resources:
-    """The share of the cluster that a job can use; None means all. Each embedding actor gets one of the `gpus`."""
-
-    cpus: int | None = None
-    gpus: int = 0
-    actors: int | None = None
-
-
-UNLIMITED = Resources()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +73,9 @@ class RayRunner:
             name="ingest", correlation_id=str(target.job), tenant=target.tenant, profile=self.settings.profile
         )
         with redirect_native_errors():
-            start_ray(self.resources)
+            join_cluster(self.resources)
             check()
-            _check_cluster(self.resources, target, sources)
+            _check_cluster(self.resources, target, sources, self.settings.ingestion.shared_folders)
             from jobs.stages import JobSpec, Publish
 
             spec = JobSpec(self.settings, target, sources, propagation_values(operation))
@@ -201,37 +171,6 @@ def _print_to_stderr(message: dict[str, Any], ignore_prefix: bool) -> None:  # n
     print(*message["lines"], sep="\n", file=sys.stderr, flush=True)
 
 
-def start_ray(resources: Resources = UNLIMITED) -> None:
-    """Connects to the cluster that RAY_ADDRESS names, or starts a local one. Does so only once per process."""
-    os.environ.update({key: value for key, value in RAY_ENVIRONMENT.items() if key not in os.environ})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Ray's own code causes the warnings
-        import ray
-        import ray.data
-
-        if not ray.is_initialized():
-            # without "local", Ray would join any cluster that was started on this machine
-            local: dict[str, Any] = {"address": "local", "include_dashboard": False, "_system_config": SYSTEM_CONFIG}
-            local |= {"num_cpus": resources.cpus} if resources.cpus else {}
-            options = {} if "RAY_ADDRESS" in os.environ else local
-            try:
-                ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
-            except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
-                if options:
-                    raise ClusterError(f"Ray cannot be started: {error}") from error
-                hint = "check RAY_ADDRESS, and RAY_AUTH_MODE and RAY_AUTH_TOKEN if the cluster has a token"
-                raise ClusterError(f"Ray cannot be reached: {error}; {hint}") from error
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.execution_no_progress_timeout_s = 600
-    context.target_max_block_size = MAX_OUTPUT_BLOCK_BYTES
-    context.raise_original_map_exception = True
-    limit = resources.cpus or float("inf")
-    context.op_resource_reservation_ratio = RESERVATION_RATIO
-    context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(cpu=limit)
-
-
 def count_cpus(resources: Resources) -> int:
     """The CPUs of the cluster that the job can use."""
     import ray
@@ -246,10 +185,13 @@ def actor_cpus(cpus: int) -> float:
     return 1 - LIGHT_TASK_CPUS if cpus > 1 else 1 - 2 * LIGHT_TASK_CPUS
 
 
-def _check_cluster(resources: Resources, target: WriteTarget, sources: Mapping[int, Source]) -> None:
+def _check_cluster(
+    resources: Resources, target: WriteTarget, sources: Mapping[int, Source], shared_folders: bool
+) -> None:
     """Raises ClusterError if GPUs are missing, because Ray would wait until they are added.
 
-    Raises StoreError or SourceError if some nodes of the cluster cannot reach the store or a source.
+    Raises StoreError or SourceError if some nodes of the cluster cannot reach the store or a source. Local folders are
+    not compared if `shared_folders` is true.
     """
     import ray
 
@@ -258,18 +200,15 @@ def _check_cluster(resources: Resources, target: WriteTarget, sources: Mapping[i
         raise ClusterError(
             f"--gpus must be at most {cluster_gpus}, the number of GPUs of the Ray cluster, got {resources.gpus}"
         )
-    nodes = ray.nodes()  # type: ignore[no-untyped-call]
-    if sum(node["Alive"] for node in nodes) < 2:
+    nodes = list_nodes()
+    if len(nodes) < 2:
         return
     if "host=/" in target.postgres.read_dsn():
         raise StoreError(
             "the embedded store serves one host; a Ray cluster of several nodes needs store.url to be a DSN"
         )
-    for source in sources.values():
-        if source.uri.startswith("file:"):
-            raise SourceError(
-                f"source {source.uri} is a local folder; a Ray cluster of several nodes needs a shared URI"
-            )
+    if not shared_folders:
+        check_folders(sources.values(), nodes)
 
 
 def _run_pipeline(

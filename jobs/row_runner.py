@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from jobs.ingest import RunnerName
 from jobs.node_loss import node_loss_attempts, watch_capacity
+from jobs.package_shipping import join_cluster
+from jobs.ray_connection import UNLIMITED
 from jobs.ray_errors import translate_ray_errors
-from jobs.ray_runner import UNLIMITED, actor_cpus, count_cpus, redirect_native_errors, start_ray, stop_execution
+from jobs.ray_runner import actor_cpus, count_cpus, redirect_native_errors, stop_execution
 
 Row = TypeVar("Row")
 InputRow = TypeVar("InputRow", contravariant=True)
@@ -63,7 +65,7 @@ def _run_inline(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Ou
 
 def _run_on_ray(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Outcome]:
     with redirect_native_errors():
-        start_ray()
+        join_cluster()
         remaining = dict(enumerate(rows))
         for attempt in node_loss_attempts():
             with attempt:

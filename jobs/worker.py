@@ -16,7 +16,7 @@ from dataclasses import replace
 from time import monotonic
 
 from jobs.ingest import AutoRunner
-from jobs.ray_runner import UNLIMITED
+from jobs.ray_connection import UNLIMITED
 from jobs.telemetry import job_operation
 from rag_core.config import Settings
 from rag_core.errors import (

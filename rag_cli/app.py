@@ -6,7 +6,7 @@ import typer
 from pydantic import ValidationError
 from typer.core import TyperCommand
 
-from rag_cli import audit, collections, config, dataset, documents, feedback, jobs, keys, sources, store
+from rag_cli import audit, cluster, collections, config, dataset, documents, feedback, jobs, keys, sources, store
 from rag_cli.ask import ask
 from rag_cli.chat import chat
 from rag_cli.compare import compare
@@ -84,6 +84,7 @@ app.add_typer(documents.app, name="documents")
 app.add_typer(collections.app, name="collections")
 app.add_typer(sources.app, name="sources")
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(cluster.app, name="cluster")
 app.add_typer(store.app, name="store")
 app.add_typer(keys.app, name="keys")
 app.add_typer(audit.app, name="audit")

@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from jobs.ingest import MEGABYTE, RunnerName, build_runner
-from jobs.ray_runner import UNLIMITED, Resources
+from jobs.ray_connection import UNLIMITED, Resources
 from rag_cli.connections import open_store
 from rag_cli.profile_choice import choose_settings
 from rag_cli.terminal.confirmation import confirm
@@ -52,6 +52,9 @@ def ingest(
     gpus: Annotated[
         int, typer.Option(min=0, help="The number of GPUs for embedding; the profile's `device` must be `cuda`.")
     ] = 0,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="All nodes of the Ray cluster share the local folders; do not ask them.")
+    ] = False,
     concurrency: Annotated[
         int | None, typer.Option(min=1, help="The maximum number of embedding processes.", show_default=False)
     ] = None,
@@ -67,6 +70,8 @@ def ingest(
     if runner is RunnerName.inline and resources != UNLIMITED:
         raise UsageError("--cpus, --gpus and --concurrency apply to Ray; they cannot be used with --runner inline")
     options = with_metadata(options, meta or ())
+    if shared:
+        options = replace(options, set=[*(options.set or ()), "ingestion.shared_folders=true"])
     settings = choose_settings(options, sources, collection)
     postgres = open_store(options)
     sync_options = SyncOptions(prune=not no_prune, confirmed=yes, checksum=checksum)

@@ -829,6 +829,10 @@ class IngestionSettings(Section):
     ray_from_cpus: int = Field(
         8, ge=1, description="Number of CPUs of one host from which `--runner auto` starts Ray; a cluster needs none."
     )
+    shared_folders: bool = Field(
+        False,
+        description="Local folders are mounts that all nodes of a Ray cluster share (`--shared`); nodes are not asked.",
+    )
     turn_s: float = Field(
         10.0, gt=0, description="Seconds after which a queued job lets jobs of other tenants and smaller ones run."
     )

@@ -153,7 +153,7 @@ def _new_store(postgres: Postgres, template_database: str) -> Iterator[Postgres]
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """A local Ray cluster for all tests of this process."""
-    from jobs.ray_runner import RAY_ENVIRONMENT, start_ray
+    from jobs.ray_connection import RAY_ENVIRONMENT, start_ray
 
     with pytest.MonkeyPatch.context() as environment:
         for name, value in RAY_ENVIRONMENT.items():

@@ -12,7 +12,8 @@ from typing import Any
 
 import ray
 
-from jobs.ray_runner import RAY_ENVIRONMENT, RayRunner, Resources, start_ray
+from jobs.ray_connection import RAY_ENVIRONMENT, Resources, start_ray
+from jobs.ray_runner import RayRunner
 from rag_core.errors import RagError
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres

@@ -18,7 +18,8 @@ from fastapi import FastAPI
 from ray import serve
 from ray.serve.handle import DeploymentHandle
 
-from jobs.ray_runner import RAY_ENVIRONMENT, RayRunner, Resources
+from jobs.ray_connection import RAY_ENVIRONMENT, Resources
+from jobs.ray_runner import RayRunner
 from rag_core.errors import RetrievalError
 from rag_core.settings import load_settings
 from rag_core.stage import attempt

@@ -14,7 +14,8 @@ import ray
 from ray.cluster_utils import Cluster
 from trees import hashing_settings
 
-from jobs.ray_runner import RayRunner, start_ray
+from jobs.ray_connection import start_ray
+from jobs.ray_runner import RayRunner
 from rag_core.errors import RagError
 from rag_core.storage.postgres import Postgres
 from rag_core.wiring.ingestion import build_sync

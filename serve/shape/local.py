@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import httpx2
 
-from jobs.ray_runner import RAY_ENVIRONMENT, redirect_native_errors
+from jobs.ray_connection import RAY_ENVIRONMENT
+from jobs.ray_runner import redirect_native_errors
 from rag_core.config import AuthSettings
 from rag_core.errors import ClusterError
 from serve.file_watch import POLL_SECONDS as POLL_FILE_SECONDS

@@ -3,7 +3,7 @@ from typing import NamedTuple
 import pytest
 
 from jobs.ingest import AutoRunner, RunnerName
-from jobs.ray_runner import UNLIMITED, Resources
+from jobs.ray_connection import UNLIMITED, Resources
 from rag_core.settings import load_settings
 from rag_core.wiring import ingestion
 

@@ -5,7 +5,8 @@ from uuid import UUID
 import pytest
 import ray
 
-from jobs.ray_runner import UNLIMITED, _check_cluster
+from jobs.ray_connection import UNLIMITED
+from jobs.ray_runner import _check_cluster
 from rag_core.errors import StoreError
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.publishing import WriteTarget

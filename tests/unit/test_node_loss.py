@@ -1,6 +1,6 @@
 """Nodes that are lost amid a job, on a cluster that only lists its nodes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -17,8 +17,8 @@ class Cluster:
 
     alive: list[str] = field(default_factory=lambda: ["head", "one", "two"])
 
-    def nodes(self) -> Sequence[dict[str, object]]:
-        return [{"NodeID": name, "Alive": name in self.alive} for name in ("head", "one", "two", "three")]
+    def list_ids(self) -> frozenset[str]:
+        return frozenset(self.alive)
 
     def cluster_resources(self) -> dict[str, float]:
         return {"CPU": float(len(self.alive))}
@@ -27,7 +27,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     cluster = Cluster()
-    monkeypatch.setattr(ray, "nodes", cluster.nodes)
+    monkeypatch.setattr(node_loss, "list_node_ids", cluster.list_ids)
     monkeypatch.setattr(ray, "cluster_resources", cluster.cluster_resources)
     monkeypatch.setattr(node_loss, "NOTICE_SECONDS", 0.0)
     monkeypatch.setattr(node_loss, "POLL_SECONDS", 0.0)

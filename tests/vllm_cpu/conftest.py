@@ -12,7 +12,7 @@ import pytest
 from engine import MODEL, TOKENS, Engine
 from tiny_llama import WINDOW, llama_files
 
-from jobs.ray_runner import RAY_ENVIRONMENT
+from jobs.ray_connection import RAY_ENVIRONMENT
 from rag_core.breaker import Breaker
 from rag_core.config import Settings
 from rag_core.knowledge_base import KnowledgeBase
