@@ -26,6 +26,8 @@ def translate_ray_errors() -> Iterator[None]:
             first, *others = error.cause.args or ("",)
             error.cause.args = (first.partition("\nFailed to apply")[0] if isinstance(first, str) else first, *others)
             raise error.cause from None
+        if isinstance(error.cause, RayError):  # such as the loss of an object that the task needs
+            raise _cluster_error(error.cause) from error
         raise
     except ActorDiedError as error:
         if failure := _error_from_traceback(str(error)):

@@ -12,6 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jobs.cluster_nodes import list_nodes
+from jobs.node_loss import node_loss_attempts, watch_capacity
 from jobs.package_shipping import join_cluster
 from jobs.ray_connection import UNLIMITED, Resources
 from jobs.ray_errors import translate_ray_errors
@@ -23,6 +24,8 @@ from rag_core.ingestion.report import RunTimes
 from rag_core.ingestion.watch import Check, never_stop
 from rag_core.protocols import Source
 from rag_core.storage.embedded import rag_home
+from rag_core.storage.ledger import Ledger
+from rag_core.storage.postgres import retry_attempts
 from rag_core.storage.publishing import WriteTarget
 from rag_core.telemetry.operation import Operation, current_operation
 from rag_core.types import Draft
@@ -77,9 +80,19 @@ class RayRunner:
 
             spec = JobSpec(self.settings, target, sources, propagation_values(operation))
             sink = Publish(spec)
-            with translate_ray_errors(), _stop_execution(check):
-                _run_pipeline(sink, spec, drafts, self.resources)
+            for attempt in node_loss_attempts():
+                with attempt:
+                    if remaining := drafts if attempt.num == 1 else _list_remaining(target, drafts):
+                        _run_pipeline(sink, spec, remaining, self.resources, check)
         return RunTimes(start=max(sink.times.start - requested, 0.0), publish=sink.times.publish)
+
+
+def _list_remaining(target: WriteTarget, drafts: Sequence[Draft]) -> Sequence[Draft]:
+    """The drafts that the job has not yet finished."""
+    for attempt in retry_attempts(target.store_timeout, StoreError):
+        with attempt, target.postgres.connect() as connection:
+            finished = Ledger(connection, target.tenant).finished_documents(target.job)
+    return [draft for draft in drafts if draft.id not in finished]
 
 
 class StopExecution:
@@ -112,7 +125,7 @@ def _shut_down(shutdown: Callable[..., None], force: bool, exception: Exception 
 
 
 @contextmanager
-def _stop_execution(check: Check) -> Iterator[None]:
+def stop_execution(check: Check) -> Iterator[None]:
     """Makes the datasets of the block stop with the error that `check` raises."""
     from ray.data import DataContext
 
@@ -198,7 +211,9 @@ def _check_cluster(
         check_folders(sources.values(), nodes)
 
 
-def _run_pipeline(sink: "Publish", spec: "JobSpec", drafts: Sequence[Draft], resources: Resources) -> None:
+def _run_pipeline(
+    sink: "Publish", spec: "JobSpec", drafts: Sequence[Draft], resources: Resources, check: Check
+) -> None:
     import ray
 
     from jobs.draft_tables import drafts_to_table
@@ -208,7 +223,13 @@ def _run_pipeline(sink: "Publish", spec: "JobSpec", drafts: Sequence[Draft], res
     size = sum(draft.entry.size for draft in drafts)
     count = min(len(drafts), max(ceil(len(drafts) / BLOCK_DOCUMENTS), ceil(size / BLOCK_BYTES), 4 * cpus))
     blocks = [drafts_to_table(block) for block in split_into_blocks(drafts, count)]
-    with warnings.catch_warnings():
+    check_capacity = watch_capacity(_actor_resources(resources, cpus))
+
+    def check_all() -> None:
+        check()
+        check_capacity()
+
+    with translate_ray_errors(), stop_execution(check_all), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own code causes the warnings
         (
             ray.data.from_arrow(blocks)
@@ -230,6 +251,13 @@ def split_into_blocks(drafts: Sequence[Draft], count: int) -> list[list[Draft]]:
     run = ceil(len(members) / count)
     blocks = (others[first::count] + members[first * run : (first + 1) * run] for first in range(count))
     return [block for block in blocks if block]
+
+
+def _actor_resources(resources: Resources, cpus: int) -> Mapping[str, float]:
+    """The amounts of Ray's resources that all embedding actors occupy together."""
+    if resources.gpus:
+        return {"GPU": min(resources.actors or resources.gpus, resources.gpus)}
+    return {"CPU": min(resources.actors or cpus, cpus) * actor_cpus(cpus)}
 
 
 def _embed_arguments(resources: Resources, spec: "JobSpec", cpus: int) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import os
 import pickle
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from queue import SimpleQueue
@@ -12,10 +12,11 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from jobs.ingest import RunnerName
+from jobs.node_loss import node_loss_attempts, watch_capacity
 from jobs.package_shipping import join_cluster
 from jobs.ray_connection import UNLIMITED
 from jobs.ray_errors import translate_ray_errors
-from jobs.ray_runner import actor_cpus, count_cpus, redirect_native_errors
+from jobs.ray_runner import actor_cpus, count_cpus, redirect_native_errors, stop_execution
 
 Row = TypeVar("Row")
 InputRow = TypeVar("InputRow", contravariant=True)
@@ -30,7 +31,6 @@ MIN_ROWS_TO_START_RAY = 2_000
 MIN_ROWS_FOR_A_CLUSTER = 200
 """The same limit if a cluster is already running, so that only the actors must start."""
 ROWS = pa.schema([("row", pa.large_binary())])
-OUTCOMES = pa.schema([("outcome", pa.large_binary())])
 
 
 class RowTask(Protocol[InputRow, Outcome]):
@@ -66,28 +66,41 @@ def _run_inline(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Ou
 def _run_on_ray(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Outcome]:
     with redirect_native_errors():
         join_cluster()
-        import ray
+        remaining = dict(enumerate(rows))
+        for attempt in node_loss_attempts():
+            with attempt:
+                for number, outcome in _stream_outcomes(task, dict(remaining)):
+                    del remaining[number]
+                    yield outcome
 
-        cpus = count_cpus(UNLIMITED)
-        size = min(MAX_BATCH_ROWS, max(task.callers, len(rows) // (MIN_BATCHES * cpus)))
-        table = pa.table({"row": list(map(pickle.dumps, rows))}, schema=ROWS)
-        blocks = [table.slice(first, size) for first in range(0, len(table), size)]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Ray's own code causes the warnings
-            outcomes = ray.data.from_arrow(blocks).map_batches(
-                RowActor,
-                fn_constructor_args=(task,),
-                batch_format="pyarrow",
-                batch_size=None,
-                num_cpus=actor_cpus(cpus),
-                compute=ray.data.ActorPoolStrategy(size=min(cpus, len(blocks))),
-            )
-            # prefetching would hold back finished rows
-            stream = outcomes.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
-            batches: Iterator[Any] = iter(stream)
-            with translate_ray_errors():
-                for batch in batches:
-                    yield from map(pickle.loads, batch["outcome"].to_pylist())
+
+def _stream_outcomes(task: RowTask[Row, Outcome], rows: Mapping[int, Row]) -> Iterator[tuple[int, Outcome]]:
+    """Yields the outcomes of numbered rows as they are complete."""
+    import ray
+
+    cpus = count_cpus(UNLIMITED)
+    size = min(MAX_BATCH_ROWS, max(task.callers, len(rows) // (MIN_BATCHES * cpus)))
+    table = pa.table({"row": list(map(pickle.dumps, rows.values()))}, schema=ROWS)
+    table = table.append_column("number", pa.array(rows, pa.int64()))
+    blocks = [table.slice(first, size) for first in range(0, len(table), size)]
+    actors = min(cpus, len(blocks))
+    check_capacity = watch_capacity({"CPU": actors * actor_cpus(cpus)})
+    with translate_ray_errors(), stop_execution(check_capacity), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own code causes the warnings
+        outcomes = ray.data.from_arrow(blocks).map_batches(
+            RowActor,
+            fn_constructor_args=(task,),
+            batch_format="pyarrow",
+            batch_size=None,
+            num_cpus=actor_cpus(cpus),
+            compute=ray.data.ActorPoolStrategy(size=actors),
+        )
+        # prefetching would hold back finished rows
+        batches: Iterator[Any] = iter(
+            outcomes.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0)
+        )
+        for batch in batches:
+            yield from zip(batch["number"].to_pylist(), map(pickle.loads, batch["outcome"].to_pylist()), strict=True)
 
 
 class RowActor:
@@ -99,8 +112,10 @@ class RowActor:
         self._threads = self._resources.enter_context(ThreadPoolExecutor(task.callers))
 
     def __call__(self, batch: pa.Table) -> pa.Table:
+        """The column `outcome` in place of `row`; other columns stay."""
         outcomes = self._threads.map(self._run, map(pickle.loads, batch["row"].to_pylist()))
-        return pa.table({"outcome": list(map(pickle.dumps, outcomes))}, schema=OUTCOMES)
+        column = pa.array(map(pickle.dumps, outcomes), pa.large_binary())
+        return batch.drop_columns("row").append_column("outcome", column)
 
     def __del__(self) -> None:
         """Closes the resources. Ray Data deletes this object when it no longer needs the actor."""

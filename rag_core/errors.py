@@ -21,6 +21,7 @@ RagError                      exit 1   something failed, and the message says wh
 ├── UnavailableError          exit 3   something that the command depends on is unavailable
 │   ├── StoreError                     Postgres cannot be reached or started
 │   ├── ClusterError                   Ray cannot be reached or started, or lost a part of a job
+│   │   └── NodeLostError              a Ray cluster lost so many nodes that a job does not fit on the others
 │   ├── ListingError                   a source could not be listed completely: nothing is deleted
 │   ├── ModelError                     a model's files are missing or unreadable, or its deployment broke
 │   ├── MissingExtraError              a library is not installed that an extra installs; also an ImportError
@@ -150,6 +151,10 @@ class StoreError(UnavailableError):
 
 class ClusterError(UnavailableError):
     """Ray cannot be reached or started, or lost a part of a job."""
+
+
+class NodeLostError(ClusterError):
+    """A Ray cluster lost a node, and the actors of a job do not fit on the others."""
 
 
 class ListingError(UnavailableError):

@@ -377,6 +377,10 @@ class Ledger:
             finished = frozenset(row[0] for row in self._connection.execute(ENDED_ITEMS, values))
         return Job(id=job, run=int(run), fence=fence, finished_documents=finished)
 
+    def finished_documents(self, job: UUID) -> frozenset[UUID]:
+        """The documents that the job has finished so far, successfully or not."""
+        return frozenset(row["document_id"] for row in self._rows(ENDED_ITEMS, job=job))
+
     def record_finishing(self, job: UUID, fence: int) -> None:
         """Adds the events that the documents of a job are done, and that its indexes are being updated.
 

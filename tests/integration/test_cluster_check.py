@@ -17,7 +17,7 @@ from bare_python import create_bare_python
 from blocking_nodes import Nodes
 from commands import Ran
 from documents import ROOT
-from tcp_store import run_tcp_store
+from tcp_servers import run_over_tcp
 from trees import HASHING, assert_same, hashing_settings, read_tree, violations, write
 
 from rag_core.storage.postgres import Postgres
@@ -86,13 +86,13 @@ class TestCluster:
 def cluster(short_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
     folder = tmp_path_factory.mktemp("cluster")
     python = create_bare_python(folder / "bare")
-    with run_tcp_store(short_folder, PASSWORD) as store:
+    with run_over_tcp(short_folder / "tcp-check", PASSWORD) as dsn:
         cluster = TestCluster(
             nodes=Nodes(short_folder / "ray"),
             shared=write(folder / "shared", FILES),
             hidden=write(folder / "hidden", FILES),
             home=write(folder / "home", {"job/my.yaml": "embedding: {type: hashing, dimension: 64}\n"}),
-            store=store,
+            store=Postgres.open(dsn),
         )
         can_hide = subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode == 0
         head = {**cluster.environment, "PYTHONPATH": str(ROOT)}

@@ -21,7 +21,7 @@ import pytest
 from buckets import run_s3
 from documents import ROOT, Reader, read_blocks
 from hosts import free_port
-from tcp_store import run_tcp_store
+from tcp_servers import run_over_tcp
 from trees import assert_same, hashing_settings, read_tree, violations, write
 
 from rag_core.storage import embedded
@@ -61,8 +61,9 @@ class Unlogged(SimpleHTTPRequestHandler):
 @pytest.fixture
 def store_over_tcp(short_folder: Path) -> Iterator[Postgres]:
     """One that another host could reach."""
-    with run_tcp_store(short_folder) as store:
-        yield store
+    folder = short_folder / f"tcp-{uuid4().hex[:8]}"  # the tests of a process share the short folder
+    with run_over_tcp(folder) as dsn:
+        yield Postgres.open(dsn)
 
 
 def test_the_embedded_store_and_local_folders_are_refused(

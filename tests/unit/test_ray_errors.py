@@ -2,7 +2,7 @@
 
 import pytest
 from ray.data.exceptions import ExecutionTimeoutError
-from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
+from ray.exceptions import ActorDiedError, ObjectLostError, OutOfMemoryError, RayTaskError
 
 from jobs.ray_errors import translate_ray_errors
 from rag_core.errors import ClusterError, FencedError, ModelError
@@ -40,6 +40,12 @@ def test_what_ray_lost_by_itself_is_told_in_a_line() -> None:
         raise ActorDiedError
     with pytest.raises(ClusterError, match=r"^Ray lost a part of the job: no progress"), translate_ray_errors():
         raise ExecutionTimeoutError("no progress for 600 s")
+
+
+def test_an_object_of_a_lost_node_is_lost_by_ray_although_a_task_reports_it() -> None:
+    lost = ObjectLostError("00ff", "", "")
+    with pytest.raises(ClusterError, match=r"^Ray lost a part of the job: "), translate_ray_errors():
+        raise in_a_task(lost)
 
 
 def test_a_defect_keeps_its_traceback() -> None:
