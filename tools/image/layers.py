@@ -3,6 +3,7 @@
 All mounts belong to the mount namespace of this process. They end with it, also when it is killed.
 """
 
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,7 +54,7 @@ def mounted(folder: Path, layers: Sequence[Path], upper: Path | None = None) -> 
     folder.mkdir(parents=True, exist_ok=True)
     options = "lowerdir=" + ":".join(str(layer) for layer in reversed(layers))
     if upper:
-        work = upper.with_name(f"{upper.name}.work")
+        work = folder.with_name(f"{folder.name}.work")
         work.mkdir(exist_ok=True)
         options += f",upperdir={upper},workdir={work}"
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, str(folder)], check=True)
@@ -64,3 +65,5 @@ def mounted(folder: Path, layers: Sequence[Path], upper: Path | None = None) -> 
         yield root
     finally:
         subprocess.run(["umount", "--recursive", "--lazy", str(folder)], check=True)
+        folder.rmdir()
+        shutil.rmtree(folder.with_name(f"{folder.name}.work"), ignore_errors=True)
