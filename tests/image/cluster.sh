@@ -15,11 +15,10 @@ try:
 except urllib.error.HTTPError as error:
     print(error.code)
 ' "$@"; }
-$HEAD > /tmp/head.log 2>&1 &
+(until $HEAD; do sleep 1; done) > /tmp/head.log 2>&1 &  # as `restart` of the Compose file
 patiently ray health-check --address 127.0.0.1:6379
-$WORKER > /tmp/worker.log 2>&1 &
+(until $WORKER; do sleep 1; done) > /tmp/worker.log 2>&1 &
 patiently $GATEWAY
 patiently sh -c "$HEALTH"
 status /v1/collections none
 status /v1/collections "$key"
-jobs -p | xargs kill

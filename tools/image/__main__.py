@@ -25,7 +25,7 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 RELEASE = "bookworm"
 PACKAGES = ("python3.11", "python3.11-venv", "ca-certificates")
 UNSHARED = "IMAGE_TOOL_UNSHARED"
-"""Set in the process that has mounts of its own."""
+"""Set in the process that has namespaces of its own, whose mounts and processes end with it."""
 
 
 def build(target: str) -> Image:
@@ -115,6 +115,16 @@ def parse_arguments() -> argparse.Namespace:
 
 if __name__ == "__main__":
     if UNSHARED not in os.environ:
-        command = ["unshare", "--mount", sys.executable, "-m", "tools.image", *sys.argv[1:]]
+        command = [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            sys.executable,
+            "-m",
+            "tools.image",
+            *sys.argv[1:],
+        ]
         sys.exit(subprocess.run(command, env={**os.environ, UNSHARED: "1"}, check=False).returncode)
     sys.exit(main())

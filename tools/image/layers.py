@@ -1,6 +1,6 @@
 """Layers of file systems, stacked by overlayfs, and commands that run in them by chroot.
 
-All mounts belong to the mount namespace of this process. They end with it, also when it is killed.
+Mounts and processes belong to namespaces of the process that imports this module: they end with it.
 """
 
 import shutil
@@ -60,7 +60,8 @@ def mounted(folder: Path, layers: Sequence[Path], upper: Path | None = None) -> 
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, str(folder)], check=True)
     root = Root(folder)
     try:
-        for name in ("proc", "dev", "sys"):
+        subprocess.run(["mount", "-t", "proc", "proc", str(folder / "proc")], check=True)
+        for name in ("dev", "sys"):
             root.mount(Path("/", name), f"/{name}")
         yield root
     finally:
