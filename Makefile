@@ -3,6 +3,7 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 READY := .venv/.ready
 VLLM := .venv-vllm
+RELEASE := build/release-venv
 DOCS := .venv-docs
 # all tests of a file run in one process, which sets up the fixtures of the module once
 PYTEST := -n 2 --dist loadfile
@@ -13,7 +14,7 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rest test-browser chaos vllm test-vllm debian check lint readability reference docs bench clean
+.PHONY: help setup demo test test-rest test-browser chaos vllm test-vllm debian check lint readability reference docs bench lock image-check release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -22,7 +23,7 @@ setup: $(READY)  ## a virtual environment in .venv with everything in it
 
 # torch on its own and first: what comes after it then takes the wheel that is there. TORCH_INDEX names a package
 # index for it, such as the one with PyTorch's CPU builds.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt rag_core/VERSION
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version)'
 	$(PYTHON) -m venv .venv
 	$(PIP) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) torch
@@ -34,7 +35,7 @@ demo: $(READY)  ## sync a sample corpus on Ray, search it, change it, sync and s
 	@PATH="$(abspath $(BIN)):$$PATH" demo/run.sh
 
 test: $(READY)  ## the everyday tests: fast ones, without Ray, Serve and model weights
-	$(BIN)/pytest $(PYTEST) -m "not ray and not model and not slow and not chaos and not vllm and not browser"
+	$(BIN)/pytest $(PYTEST) -m "not ray and not model and not slow and not chaos and not vllm and not browser and not image"
 
 test-rest: $(READY)  ## the other tests that need no GPU and no network
 	$(BIN)/pytest $(PYTEST) -m "(ray or model or slow) and not chaos and not vllm and not browser" $(MARKED_FILES)
@@ -89,6 +90,20 @@ check: lint docs test test-rest test-vllm  ## what CI runs
 
 bench: $(READY)  ## what we claim about speed, measured here
 	$(BIN)/python -m benchmarks.ingest
+
+lock: $(RELEASE)/.ready  ## write the images' locks, with hashes, from pyproject.toml and constraints.txt
+	$(RELEASE)/bin/python -m tools.lock_hashes
+
+image-check: $(READY)  ## execute the Dockerfile in a chroot, as root, and use the image (apt-get install mmdebstrap)
+	$(BIN)/pytest -m image tests/image
+
+release: $(RELEASE)/.ready  ## wheel, sdist, SBOM and checksums in dist, each checked
+	$(RELEASE)/bin/python -m tools.release
+
+$(RELEASE)/.ready: constraints.txt
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt build cyclonedx-bom twine uv
+	@touch $@
 
 clean:  ## forget the virtual environment
 	rm -rf .venv

@@ -1,13 +1,14 @@
 """`rag serve`."""
 
 import json
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -69,7 +70,13 @@ def serve(
             stdout_console(options.quiet).print(message)
         from serve.shape.local import watch
 
+        signal.signal(signal.SIGTERM, _stop)  # here, because Ray sets a handler of its own when it starts
         watch(url, seconds, server.poll_file)
+
+
+def _stop(*_: object) -> NoReturn:
+    """Ends the server as Ctrl-C does, with exit code 0: container runtimes and systemd stop it by SIGTERM."""
+    raise typer.Exit(0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 RELEASE = "bookworm"
 PACKAGES = ("python3.11", "python3.11-venv", "ca-certificates")
 UNSHARED = "IMAGE_TOOL_UNSHARED"
-"""Set in the process that has mounts of its own."""
+"""Set in the process that has namespaces of its own, whose mounts and processes end with it."""
 
 
 def build(target: str) -> Image:
@@ -92,25 +92,39 @@ def run(image: Image, command: list[str], volume: Path, is_offline: bool) -> int
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=("build", "run", "health"), help="`health` runs the HEALTHCHECK")
-    parser.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--volume", type=Path, help="the folder that `run` mounts at the volumes of the image")
-    parser.add_argument("--offline", action="store_true", help="run with a loopback interface only")
-    parser.add_argument("command", nargs="*", help="the command of `run`; by default that of the image")
-    options = parser.parse_args()
+    options = parse_arguments()
     image = build(options.target)
     if options.action == "build":
         return 0
-    if options.volume is None:
-        parser.error("run needs --volume, a folder that the user of the image may write")
-    health = [*image.health] if options.action == "health" else []
-    command = health or options.command or [*image.entrypoint, *image.cmd]
+    command = options.command or [*image.entrypoint, *image.cmd]
     return run(image, command, options.volume, options.offline)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    actions = parser.add_subparsers(dest="action", required=True)
+    target = argparse.ArgumentParser(add_help=False)
+    target.add_argument("--target", default="cpu", choices=("cpu", "cuda"))
+    actions.add_parser("build", parents=[target], help="build the layers of a target")
+    action = actions.add_parser("run", parents=[target], help="run a command in the image")
+    action.add_argument("--volume", type=Path, required=True, help="the folder at the volumes of the image")
+    action.add_argument("--offline", action="store_true", help="with a loopback interface only")
+    action.add_argument("command", nargs="*", help="by default that of the image")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
     if UNSHARED not in os.environ:
-        command = ["unshare", "--mount", sys.executable, "-m", "tools.image", *sys.argv[1:]]
+        command = [
+            "unshare",
+            "--mount",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            sys.executable,
+            "-m",
+            "tools.image",
+            *sys.argv[1:],
+        ]
         sys.exit(subprocess.run(command, env={**os.environ, UNSHARED: "1"}, check=False).returncode)
     sys.exit(main())

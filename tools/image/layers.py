@@ -1,8 +1,9 @@
 """Layers of file systems, stacked by overlayfs, and commands that run in them by chroot.
 
-All mounts belong to the mount namespace of this process. They end with it, also when it is killed.
+Mounts and processes belong to namespaces of the process that imports this module: they end with it.
 """
 
+import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -53,14 +54,17 @@ def mounted(folder: Path, layers: Sequence[Path], upper: Path | None = None) -> 
     folder.mkdir(parents=True, exist_ok=True)
     options = "lowerdir=" + ":".join(str(layer) for layer in reversed(layers))
     if upper:
-        work = upper.with_name(f"{upper.name}.work")
+        work = folder.with_name(f"{folder.name}.work")
         work.mkdir(exist_ok=True)
         options += f",upperdir={upper},workdir={work}"
     subprocess.run(["mount", "-t", "overlay", "overlay", "-o", options, str(folder)], check=True)
     root = Root(folder)
     try:
-        for name in ("proc", "dev", "sys"):
+        subprocess.run(["mount", "-t", "proc", "proc", str(folder / "proc")], check=True)
+        for name in ("dev", "sys"):
             root.mount(Path("/", name), f"/{name}")
         yield root
     finally:
         subprocess.run(["umount", "--recursive", "--lazy", str(folder)], check=True)
+        folder.rmdir()
+        shutil.rmtree(folder.with_name(f"{folder.name}.work"), ignore_errors=True)
