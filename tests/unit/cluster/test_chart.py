@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import tomllib
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache
@@ -29,6 +28,7 @@ from documents import ROOT, check_rag
 from jsonschema import Draft7Validator
 from ray_kinds import RAY_KINDS
 
+import rag_core
 from jobs.ray_runner import RAY_ENVIRONMENT
 from rag_core.errors import ConfigError
 from rag_core.settings import load_settings
@@ -161,9 +161,8 @@ def test_all_nodes_have_the_variables_that_rag_serve_and_jobs_set(name: str) -> 
 
 
 def test_versions_are_those_of_the_project_and_of_ray() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["appVersion"] == chart["version"] == version
+    assert chart["appVersion"] == chart["version"] == rag_core.__version__
     specs = [spec for document in render_example("full") for spec in cluster_specs(document)]
     assert {spec["rayVersion"] for spec in specs} == {ray.__version__}
 
