@@ -13,7 +13,6 @@ from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from uuid import uuid4
 
 import fsspec
 import psutil
@@ -104,11 +103,10 @@ def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
     }
     for name in [name for name in os.environ if name.startswith("RAY_")]:  # those of this process's own Ray
         monkeypatch.delenv(name)
-    write(tmp_path, {"notes/a.md": "# A note", "job/acme/__init__.py": ""})
+    write(tmp_path, {"notes/a.md": "# A note\n\nThe gate opens at nine.\n", "job/acme/__init__.py": ""})
     (chunker,) = (block for block in read_blocks(read_page("extend")) if block.file == "acme/chunking.py")
     Reader(tmp_path / "job").write_file(chunker)
-    token = uuid4().hex
-    write(home, {".ray/auth_token": token})
+    home.mkdir()
     environment = {MARK: mark, "HOME": str(home), "RAG_HOME": str(home), "RAG_EMBEDDING__TYPE": "hashing"}
     # else the driver of a submitted job joins whichever cluster of this machine started last
     environment |= {"RAY_TMPDIR": str(home)}
