@@ -13,7 +13,7 @@ PROBE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A living node. `session` is a path below Ray's temporary folder on the node.
+    """A living node.
 
     A node without CPUs and GPUs, such as a head that only coordinates, runs no tasks of jobs.
     """
@@ -24,7 +24,6 @@ class Node:
     cpus: float
     gpus: float
     metrics_port: int
-    session: str
 
     @property
     def name(self) -> str:
@@ -57,7 +56,6 @@ def list_nodes() -> list[Node]:
             cpus=row["Resources"].get("CPU", 0.0),
             gpus=row["Resources"].get("GPU", 0.0),
             metrics_port=row["MetricsExportPort"],
-            session=row["RayletSocketName"],
         )
         for row in rows
         if row["Alive"]

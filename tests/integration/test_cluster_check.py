@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.slow, pytest.ma
 
 PASSWORD, LEAKED_PASSWORD = "marker-4c1f-of-the-store", "marker-77aa-of-a-command"
 FILES = {f"{n:02}.md": f"# Gate {n}\n\nGate {n} is four metres wide and opens at {n % 12}.\n" for n in range(20)}
+RAY = str(Path(sys.executable).with_name("ray"))
 SETTINGS = [option for setting in (*HASHING, "ingestion.group=8") for option in ("--set", setting)]
 HIDE = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"']
 """Runs a command that does not see the files of the folder which is its first argument."""
@@ -70,10 +71,9 @@ class TestCluster:
 
     def submit(self, *arguments: str) -> Ran:
         """Submits `python -m jobs.ingest` with a working directory, and waits for its end."""
-        ray = str(Path(sys.executable).with_name("ray"))
         address = f"http://127.0.0.1:{self.nodes.dashboard_port}"
         entrypoint = [sys.executable, "-m", "jobs.ingest", *arguments]
-        return self.run(ray, "job", "submit", "--address", address, "--working-dir", "job", "--", *entrypoint)
+        return self.run(RAY, "job", "submit", "--address", address, "--working-dir", "job", "--", *entrypoint)
 
     def check(self, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
         """The exit code and the findings of `rag cluster check`."""
@@ -104,24 +104,24 @@ def cluster(short_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
             yield cluster
 
 
-def find(findings: list[dict[str, Any]], check: str) -> list[dict[str, Any]]:
+def select_check(findings: list[dict[str, Any]], check: str) -> list[dict[str, Any]]:
     return [finding for finding in findings if finding["check"] == check]
 
 
-def states(findings: list[dict[str, Any]], check: str) -> list[str]:
-    return sorted(finding["state"] for finding in find(findings, check))
+def check_states(findings: list[dict[str, Any]], check: str) -> list[str]:
+    return sorted(finding["state"] for finding in select_check(findings, check))
 
 
 def test_every_node_is_checked(cluster: TestCluster) -> None:
     code, findings = cluster.check(str(cluster.shared))
     assert code == 0, findings
-    assert states(findings, "program") == ["ok", "warning"]
-    (lacking,) = [finding for finding in find(findings, "program") if finding["state"] == "warning"]
+    assert check_states(findings, "program") == ["ok", "warning"]
+    (lacking,) = [finding for finding in select_check(findings, "program") if finding["state"] == "warning"]
     assert lacking["detail"] == "rag-on-ray is not installed"
     for check in ("versions", "store", "clock", f"source file://{cluster.shared}", "metrics port"):
-        assert states(findings, check) == ["ok", "ok"], find(findings, check)
-    assert states(findings, "environment") == ["ok"]
-    assert states(findings, "dashboard") == ["ok"]
+        assert check_states(findings, check) == ["ok", "ok"], select_check(findings, check)
+    assert check_states(findings, "environment") == ["ok"]
+    assert check_states(findings, "dashboard") == ["ok"]
     assert PASSWORD not in json.dumps(findings)
 
 
@@ -135,32 +135,23 @@ def test_a_job_ships_the_program_and_ingests_the_shared_folder_on_both_nodes(clu
     assert violations(cluster.store) == []
 
 
-def test_a_submitted_job_keeps_its_working_directory_and_gets_the_program(cluster: TestCluster) -> None:
+def test_a_submitted_job_keeps_its_folder_and_gets_the_program_and_its_password_is_nowhere(
+    cluster: TestCluster,
+) -> None:
+    """A password that a command does contain is refused. Ray has stored it then, so the search finds it."""
+    url = f"postgresql://rag:{LEAKED_PASSWORD}@127.0.0.1:1/rag"
+    refused = cluster.submit(str(cluster.shared), "--config", "my.yaml", "--store", url)
+    assert refused.code == 1
+    assert "must not hold a secret in its command line or env_vars, got one in store.url" in refused.out
     ran = cluster.submit(str(cluster.shared), "--config", "my.yaml", "--collection", "submitted", "--runner", "ray")
     assert ran.code == 0, ran.out + ran.err
     assert set(read_tree(cluster.store, "submitted").statuses().values()) == {"completed"}
-
-
-def test_a_submitted_job_with_a_password_in_its_command_is_refused(cluster: TestCluster) -> None:
-    url = f"postgresql://rag:{LEAKED_PASSWORD}@127.0.0.1:1/rag"
-    ran = cluster.submit(str(cluster.shared), "--config", "my.yaml", "--store", url)
-    assert ran.code == 1
-    assert "a submitted job must not hold a secret in its command line or env_vars, got one in store.url" in ran.out
-
-
-def test_the_password_behind_a_reference_is_in_no_file_and_no_job_of_ray_and_in_no_row(cluster: TestCluster) -> None:
-    """Runs after jobs, and finds a password that a command did contain, so the search itself works."""
-    url = f"postgresql://rag:{LEAKED_PASSWORD}@127.0.0.1:1/rag"
-    cluster.submit("missing", "--store", url)
-    cluster.submit(str(cluster.shared), "--config", "my.yaml", "--collection", "searched", "--runner", "ray")
-    files = [file for file in cluster.nodes.folder.rglob("*") if file.is_file()]
-    texts = {str(file): file.read_bytes() for file in files}
+    texts = {str(file): file.read_bytes() for file in cluster.nodes.folder.rglob("*") if file.is_file()}
     assert [name for name, text in texts.items() if PASSWORD.encode() in text] == []
     assert [name for name, text in texts.items() if LEAKED_PASSWORD.encode() in text]
-    ray = str(Path(sys.executable).with_name("ray"))
-    jobs = cluster.run(ray, "job", "list", "--address", f"http://127.0.0.1:{cluster.nodes.dashboard_port}")
+    jobs = cluster.run(RAY, "job", "list", "--address", f"http://127.0.0.1:{cluster.nodes.dashboard_port}")
     assert LEAKED_PASSWORD in jobs.out
-    assert PASSWORD not in jobs.out + jobs.err
+    assert PASSWORD not in jobs.out + jobs.err + ran.out + ran.err
     with cluster.store.connect("rag_worker") as connection:
         rows = connection.execute("select jobs::text from jobs").fetchall()
     assert rows
@@ -190,7 +181,7 @@ def test_nodes_without_the_requirements_or_without_an_answer_are_named(cluster: 
         assert "lacks pgvector, xlrd" in ran.err
         code, findings = cluster.check()
         assert code == 3
-        assert states(findings, "program") == ["failed", "ok", "warning"]
+        assert check_states(findings, "program") == ["failed", "ok", "warning"]
         raylets = [child for child in psutil.Process(process).children(recursive=True) if child.name() == "raylet"]
         for raylet in raylets:
             raylet.send_signal(signal.SIGSTOP)
@@ -204,4 +195,4 @@ def test_nodes_without_the_requirements_or_without_an_answer_are_named(cluster: 
     (silent,) = [finding for finding in findings if finding["state"] == "failed"]
     assert silent["check"] == "program"
     assert "no answer within 15 s" in silent["detail"] or "lost" in silent["detail"]
-    assert states(findings, "store") == ["ok", "ok"]
+    assert check_states(findings, "store") == ["ok", "ok"]

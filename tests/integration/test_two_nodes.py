@@ -13,7 +13,6 @@ from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from uuid import uuid4
 
 import fsspec
 import psutil
@@ -66,18 +65,16 @@ def store_over_tcp(short_folder: Path) -> Iterator[Postgres]:
         yield Postgres.open(dsn)
 
 
-def test_the_embedded_store_and_local_folders_are_refused(
+def test_the_embedded_store_is_refused_and_a_folder_that_both_nodes_see_is_ingested(
     store: Postgres, store_over_tcp: Postgres, folder: Path, shared: str
 ) -> None:
-    same = [(store_over_tcp.dsn, str(folder)), (store_over_tcp.dsn, f"local://{folder}")]
-    embedded_store, *local_folders = on_two_nodes((store.dsn, shared), *same)
+    locations = [str(folder), f"local://{folder}", f"jsonl:{write_lines(folder.parent)}"]
+    embedded_store, *local = on_two_nodes((store.dsn, shared), *((store_over_tcp.dsn, name) for name in locations))
     assert (embedded_store["nodes"], embedded_store["error"]) == (2, "StoreError")
     assert "store.url" in embedded_store["message"]
     assert violations(store) == []
-    for outcome in local_folders:
-        assert (outcome["nodes"], outcome["error"]) == (2, "SourceError")
-        assert f"source file://{folder} is a local folder" in outcome["message"]
-    assert read_tree(store_over_tcp).documents == {}
+    assert [(outcome["nodes"], outcome["documents"]["completed"]) for outcome in local] == [(2, 20), (2, 0), (2, 2)]
+    assert violations(store_over_tcp) == []
 
 
 def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, shared: str) -> None:
@@ -107,11 +104,10 @@ def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
     }
     for name in [name for name in os.environ if name.startswith("RAY_")]:  # those of this process's own Ray
         monkeypatch.delenv(name)
-    write(tmp_path, {"notes/a.md": "# A note", "job/acme/__init__.py": ""})
+    write(tmp_path, {"notes/a.md": "# A note\n\nThe gate opens at nine.\n", "job/acme/__init__.py": ""})
     (chunker,) = (block for block in read_blocks(read_page("extend")) if block.file == "acme/chunking.py")
     Reader(tmp_path / "job").write_file(chunker)
-    token = uuid4().hex
-    write(home, {".ray/auth_token": token})
+    home.mkdir()
     environment = {MARK: mark, "HOME": str(home), "RAG_HOME": str(home), "RAG_EMBEDDING__TYPE": "hashing"}
     # else the driver of a submitted job joins whichever cluster of this machine started last
     environment |= {"RAY_TMPDIR": str(home)}
@@ -129,6 +125,12 @@ def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
     assert read_tree(store_over_tcp).statuses() == dict.fromkeys(FILES, "completed")
     assert len(read_tree(store_over_tcp, "paragraphs").chunks) == len(FILES)
     assert violations(store_over_tcp) == []
+
+
+def write_lines(folder: Path) -> Path:
+    file = folder / "documents.jsonl"
+    file.write_text("".join(json.dumps({"id": name, "text": f"Gate {name} is open."}) + "\n" for name in "ab"))
+    return file
 
 
 def read_page(name: str) -> str:

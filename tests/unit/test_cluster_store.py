@@ -5,6 +5,7 @@ from uuid import UUID
 import pytest
 import ray
 
+from jobs import ray_runner
 from jobs.ray_connection import UNLIMITED
 from jobs.ray_runner import _check_cluster
 from rag_core.errors import StoreError
@@ -18,7 +19,7 @@ def test_a_store_behind_a_socket_is_refused_including_one_that_a_reference_names
 ) -> None:
     monkeypatch.setenv("RAG_DSN", "host=/run/postgresql dbname=rag")
     monkeypatch.setattr(ray, "cluster_resources", dict)
-    monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True}] * 2)
+    monkeypatch.setattr(ray_runner, "list_nodes", lambda: [None, None])
     target = WriteTarget(
         postgres=Postgres(dsn),
         tenant="t",
@@ -30,4 +31,4 @@ def test_a_store_behind_a_socket_is_refused_including_one_that_a_reference_names
         fence=1,
     )
     with pytest.raises(StoreError, match="serves one host"):
-        _check_cluster(UNLIMITED, target, {})
+        _check_cluster(UNLIMITED, target, {}, shared_folders=False)
