@@ -114,8 +114,10 @@ def _serve(environment: dict[str, str], folder: Path) -> Iterator[tuple[str, str
         with process:
             assert process.stdout
             assert process.stdout.readline(), (folder / "serve.log").read_text()
-            yield f"http://127.0.0.1:{port}", f"127.0.0.1:{metrics}"
-            process.send_signal(signal.SIGINT)
+            try:
+                yield f"http://127.0.0.1:{port}", f"127.0.0.1:{metrics}"
+            finally:
+                process.send_signal(signal.SIGINT)
 
 
 def write_configuration(folder: Path, metrics: str, files: str) -> Path:
@@ -166,12 +168,16 @@ def ingest(watched: Watched, folder: Path) -> None:
 
 
 def run_job(watched: Watched, location: str) -> Any:
-    """The job when it has ended."""
+    """The job when it has ended, as the list of jobs shows it."""
     body = {"source": {"type": "files", "locations": [location]}}
     with httpx2.Client(base_url=watched.url, timeout=60) as client:
-        job = client.post("/v1/ingest", json=body).raise_for_status().json()["links"]["self"]
-        wait_until(lambda: client.get(job).json()["status"] in ("completed", "failed"), PATIENCE)
-        return client.get(job).json()
+        id = client.post("/v1/ingest", json=body).raise_for_status().json()["job_id"]
+
+        def find() -> Any:
+            return next(job for job in client.get("/v1/jobs").json()["data"] if job["job_id"] == id)
+
+        wait_until(lambda: find()["status"] in ("completed", "failed"), PATIENCE)
+        return find()
 
 
 def evaluate(environment: dict[str, str], folder: Path) -> None:
