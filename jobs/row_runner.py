@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
@@ -17,6 +18,8 @@ from jobs.package_shipping import join_cluster
 from jobs.ray_connection import UNLIMITED
 from jobs.ray_errors import translate_ray_errors
 from jobs.ray_runner import actor_cpus, count_cpus, redirect_native_errors, stop_execution
+from jobs.telemetry import flush_spans, start_tracing
+from rag_core.telemetry.propagation import continuing_operation, outgoing_values
 
 Row = TypeVar("Row")
 InputRow = TypeVar("InputRow", contravariant=True)
@@ -30,6 +33,9 @@ MIN_ROWS_TO_START_RAY = 2_000
 """The number of rows from which `auto` uses Ray. This process finishes fewer before Ray would have started."""
 MIN_ROWS_FOR_A_CLUSTER = 200
 """The same limit if a cluster is already running, so that only the actors must start."""
+ROW_SPAN = "question"
+ACTOR_ROLE = "evaluate-worker"
+NO_OPERATION: Mapping[str, str] = {}
 ROWS = pa.schema([("row", pa.large_binary())])
 
 
@@ -45,36 +51,46 @@ class RowTask(Protocol[InputRow, Outcome]):
 
 
 def run_rows(task: RowTask[Row, Outcome], rows: Sequence[Row], runner: RunnerName) -> Iterator[Outcome]:
-    """Yields the outcomes as they are complete, in any order. `auto` uses Ray for many rows."""
+    """Yields the outcomes as they are complete, in any order. `auto` uses Ray for many rows.
+
+    Each row is a span of the current operation's trace.
+    """
     min_rows = MIN_ROWS_FOR_A_CLUSTER if "RAY_ADDRESS" in os.environ else MIN_ROWS_TO_START_RAY
     inline = len(rows) < min_rows if runner is RunnerName.auto else runner is RunnerName.inline
-    return (_run_inline if inline else _run_on_ray)(task, rows)
+    return (_run_inline if inline else _run_on_ray)(task, rows, outgoing_values())
 
 
-def _run_inline(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Outcome]:
+def _run_inline(task: RowTask[Row, Outcome], rows: Sequence[Row], values: Mapping[str, str]) -> Iterator[Outcome]:
     finished: SimpleQueue[Future[Outcome]] = SimpleQueue()  # in the order of completion: a slow row holds back no other
     with task.open() as run, ThreadPoolExecutor(task.callers) as threads:
         try:
             for row in rows:
-                threads.submit(run, row).add_done_callback(finished.put)
+                threads.submit(_run_traced, values, run, row).add_done_callback(finished.put)
             for _ in rows:
                 yield finished.get().result()
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
 
 
-def _run_on_ray(task: RowTask[Row, Outcome], rows: Sequence[Row]) -> Iterator[Outcome]:
+def _run_traced(values: Mapping[str, str], run: Callable[[Row], Outcome], row: Row) -> Outcome:
+    with continuing_operation(values, ROW_SPAN):
+        return run(row)
+
+
+def _run_on_ray(task: RowTask[Row, Outcome], rows: Sequence[Row], values: Mapping[str, str]) -> Iterator[Outcome]:
     with redirect_native_errors():
         join_cluster()
         remaining = dict(enumerate(rows))
         for attempt in node_loss_attempts():
             with attempt:
-                for number, outcome in _stream_outcomes(task, dict(remaining)):
+                for number, outcome in _stream_outcomes(task, dict(remaining), values):
                     del remaining[number]
                     yield outcome
 
 
-def _stream_outcomes(task: RowTask[Row, Outcome], rows: Mapping[int, Row]) -> Iterator[tuple[int, Outcome]]:
+def _stream_outcomes(
+    task: RowTask[Row, Outcome], rows: Mapping[int, Row], values: Mapping[str, str]
+) -> Iterator[tuple[int, Outcome]]:
     """Yields the outcomes of numbered rows as they are complete."""
     import ray
 
@@ -89,7 +105,7 @@ def _stream_outcomes(task: RowTask[Row, Outcome], rows: Mapping[int, Row]) -> It
         warnings.simplefilter("ignore")  # Ray's own code causes the warnings
         outcomes = ray.data.from_arrow(blocks).map_batches(
             RowActor,
-            fn_constructor_args=(task,),
+            fn_constructor_args=(task, values),
             batch_format="pyarrow",
             batch_size=None,
             num_cpus=actor_cpus(cpus),
@@ -104,16 +120,19 @@ def _stream_outcomes(task: RowTask[Row, Outcome], rows: Mapping[int, Row]) -> It
 
 
 class RowActor:
-    """An actor that holds what the work needs, such as models."""
+    """An actor that holds what the work needs, such as models. `values` are those of the caller's operation."""
 
-    def __init__(self, task: RowTask[Any, Any]) -> None:
-        self._resources = ExitStack()
+    def __init__(self, task: RowTask[Any, Any], values: Mapping[str, str] = NO_OPERATION) -> None:
+        self._values, self._resources = values, ExitStack()
+        if values and start_tracing(ACTOR_ROLE):
+            self._resources.callback(flush_spans, ACTOR_ROLE)
         self._run = self._resources.enter_context(task.open())
         self._threads = self._resources.enter_context(ThreadPoolExecutor(task.callers))
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """The column `outcome` in place of `row`; other columns stay."""
-        outcomes = self._threads.map(self._run, map(pickle.loads, batch["row"].to_pylist()))
+        run = partial(_run_traced, self._values, self._run)
+        outcomes = self._threads.map(run, map(pickle.loads, batch["row"].to_pylist()))
         column = pa.array(map(pickle.dumps, outcomes), pa.large_binary())
         return batch.drop_columns("row").append_column("outcome", column)
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import uuid4
 
 from rag_core.config import TelemetrySettings
 from rag_core.errors import StoreError
@@ -25,12 +26,12 @@ from rag_core.telemetry.metrics import (
     record_store_availability,
     record_store_state,
 )
-from rag_core.telemetry.operation import Operation
+from rag_core.telemetry.operation import Operation, enter_operation
 from rag_core.telemetry.reporting import reporting_operation
-from rag_core.telemetry.traces import install_tracer
+from rag_core.telemetry.traces import install_tracer, operation_span
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Tracer
+    from opentelemetry.sdk.trace import TracerProvider
 
 GAUGE_REFRESH_SECONDS = 5.0
 COLLECTOR_VARIABLES = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -46,7 +47,31 @@ def configure_telemetry(role: str, settings: TelemetrySettings) -> None:
     configure_logs(role, settings.log_queries)
     logging.getLogger("ray.serve").addFilter(scrub_record)  # it logs the errors that our code raises
     install_sink(_start_ray_sink(), settings.metric_tenants)
-    install_tracer(_build_tracer(role))
+    start_tracing(role)
+
+
+def start_tracing(role: str) -> bool:
+    """Exports the spans of this process. Returns False if OpenTelemetry's variables name no collector."""
+    provider = _build_provider(role)
+    install_tracer(provider.get_tracer(f"rag-{role}") if provider else None)
+    return provider is not None
+
+
+def flush_spans(role: str) -> None:
+    """Exports the spans that wait. A process that can be killed calls it when its work has ended."""
+    if provider := _build_provider(role):
+        provider.force_flush()
+
+
+@contextmanager
+def trace_evaluation(tenant: str, profile: str) -> Iterator[None]:
+    """Runs the block as one trace, whose correlation id is random. Changes nothing without a collector."""
+    if not start_tracing("evaluate"):
+        yield
+        return
+    operation = Operation(name="evaluate", correlation_id=str(uuid4()), tenant=tenant, profile=profile)
+    with enter_operation(operation), operation_span(operation, operation.name):
+        yield
 
 
 @contextmanager
@@ -122,10 +147,10 @@ def _register_metric(metric: Metric) -> RecordValue:
 
 
 @lru_cache(maxsize=1)
-def _build_tracer(role: str) -> "Tracer | None":
-    """A tracer that exports spans, or None if OpenTelemetry's variables name no collector.
+def _build_provider(role: str) -> "TracerProvider | None":
+    """A provider of tracers that export spans, or None if OpenTelemetry's variables name no collector.
 
-    It has a separate provider. Other libraries send their spans to the global one, so our traces do not contain them.
+    Other libraries send their spans to the global provider, so our traces do not contain them.
     """
     has_collector = any(os.environ.get(name) for name in COLLECTOR_VARIABLES)
     if not has_collector or os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
@@ -138,4 +163,4 @@ def _build_tracer(role: str) -> "Tracer | None":
     name = os.environ.get("OTEL_SERVICE_NAME") or f"rag-{role}"
     provider = TracerProvider(resource=Resource.create({"service.name": name}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return provider.get_tracer("rag-on-ray")
+    return provider

@@ -243,6 +243,7 @@ def evaluate_dataset(
 ) -> list[DatasetResults]:
     """Ingests the corpus, and measures each way of searching conversations; its files are written to its `outs`."""
     from jobs.evaluation_files import make_folder
+    from jobs.telemetry import trace_evaluation
     from rag_core.evaluation.dataset import read_dataset
     from rag_core.evaluation.padding import pad_dataset
 
@@ -254,7 +255,7 @@ def evaluate_dataset(
         make_folder(out)
     settings, notices = _apply_retriever(options.settings, choices.retriever)
     results: list[DatasetResults] = []
-    with stderr_console(options.quiet) as console:
+    with stderr_console(options.quiet) as console, trace_evaluation(settings.tenant, settings.profile):
         runs = [_build_run(dataset, settings, choices, console, mode, outs[mode]) for mode in choices.modes]
         report = runs[0].ingest()
         notices = [*notices, *_ingest_notices(report), *run_notices, *_missing_notices(dataset)]
