@@ -8,7 +8,7 @@ default applies again. At last, disabled stages are taken out of the settings.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -168,7 +168,13 @@ def _file_layers(file: Path | None, profile: str) -> list[_Layer]:
     sections = {key: value for key, value in document.items() if key not in FILE_KEYS}
     base = _profile_layers(str(document.get("extends") or DEFAULT_PROFILE), file_profiles={})
     selected = [layer for layer in _profile_layers(profile, file_profiles) if layer != base[0]]
-    return [*base, _Layer(str(file), sections), *selected]
+    *others, last = [*base, _Layer(str(file), sections), *selected] if file else [*base, *selected]
+    return [*map(_without_version, others), last]
+
+
+def _without_version(layer: _Layer) -> _Layer:
+    """The layer without the version, which is not that of a profile which extends it."""
+    return replace(layer, tree={key: value for key, value in layer.tree.items() if key != "version"})
 
 
 def _profile_layers(name: str, file_profiles: Mapping[str, Any], children: tuple[str, ...] = ()) -> list[_Layer]:
