@@ -2,7 +2,9 @@
 
 import logging
 import os
+import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -202,7 +204,8 @@ def start_ray(resources: Resources = UNLIMITED) -> None:
             local |= {"num_cpus": resources.cpus} if resources.cpus else {}
             options = {} if "RAY_ADDRESS" in os.environ else local
             try:
-                ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+                with _keep_sigterm_handler():
+                    ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
             except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
                 if options:
                     raise ClusterError(f"Ray cannot be started: {error}") from error
@@ -217,6 +220,15 @@ def start_ray(resources: Resources = UNLIMITED) -> None:
     limit = resources.cpus or float("inf")
     context.op_resource_reservation_ratio = RESERVATION_RATIO
     context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(cpu=limit)
+
+
+@contextmanager
+def _keep_sigterm_handler() -> Iterator[None]:
+    """Restores the program's own handler of SIGTERM, which Ray replaces by one that exits at once."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(handler) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def count_cpus(resources: Resources) -> int:
