@@ -15,7 +15,7 @@ try:
     from haystack import Document, component, default_from_dict, default_to_dict
     from haystack.utils import Secret
 except ModuleNotFoundError as error:
-    raise MissingExtraError(__name__, "haystack") from error
+    raise MissingExtraError("the extra [haystack] is not installed: pip install 'rag-on-ray[haystack]'") from error
 
 _COMPARISONS = {
     "==": "eq",

@@ -16,7 +16,7 @@ try:
     from langchain_core.documents import Document
     from langchain_core.retrievers import BaseRetriever
 except ModuleNotFoundError as error:
-    raise MissingExtraError(__name__, "langchain") from error
+    raise MissingExtraError("the extra [langchain] is not installed: pip install 'rag-on-ray[langchain]'") from error
 
 
 class RagRetriever(BaseRetriever):

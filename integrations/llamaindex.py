@@ -15,7 +15,7 @@ try:
     from llama_index.core.schema import NodeRelationship, NodeWithScore, QueryBundle, RelatedNodeInfo, TextNode
     from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 except ModuleNotFoundError as error:
-    raise MissingExtraError(__name__, "llamaindex") from error
+    raise MissingExtraError("the extra [llamaindex] is not installed: pip install 'rag-on-ray[llamaindex]'") from error
 
 _COMPARISONS = {
     FilterOperator.EQ: "eq",

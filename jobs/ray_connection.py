@@ -2,8 +2,11 @@
 
 import logging
 import os
+import signal
+import threading
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,7 +64,8 @@ def start_ray(resources: Resources = UNLIMITED, runtime_env: Mapping[str, Any] |
             options = {} if "RAY_ADDRESS" in os.environ else local
             options |= {"runtime_env": dict(runtime_env)} if runtime_env else {}
             try:
-                ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
+                with _keep_sigterm_handler():
+                    ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
             except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
                 raise ClusterError(_explain_failure(error)) from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
@@ -73,6 +77,15 @@ def start_ray(resources: Resources = UNLIMITED, runtime_env: Mapping[str, Any] |
     limit = resources.cpus or float("inf")
     context.op_resource_reservation_ratio = RESERVATION_RATIO
     context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(cpu=limit)
+
+
+@contextmanager
+def _keep_sigterm_handler() -> Iterator[None]:
+    """Restores the program's own handler of SIGTERM, which Ray replaces by one that exits at once."""
+    handler = signal.getsignal(signal.SIGTERM)
+    yield
+    if callable(handler) and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, handler)
 
 
 def _explain_failure(error: Exception) -> str:

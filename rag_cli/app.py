@@ -20,6 +20,7 @@ from rag_cli.promote import promote
 from rag_cli.purge import purge
 from rag_cli.push import add_server_option
 from rag_cli.report import report
+from rag_cli.schedule import add_every_option
 from rag_cli.search import search
 from rag_cli.serve import serve
 from rag_cli.train_fusion import train_fusion
@@ -65,7 +66,7 @@ def rag(
     pass
 
 
-app.command()(add_server_option(ingest))
+app.command()(add_every_option(add_server_option(ingest)))
 app.command()(search)
 app.command()(ask)
 app.command()(chat)

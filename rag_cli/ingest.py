@@ -17,6 +17,7 @@ from rag_cli.terminal.confirmation import confirm
 from rag_cli.terminal.consoles import stderr_console, stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.progress import JobProgress
+from rag_cli.termination import stop_on_sigterm
 from rag_core.errors import ConfigError, ConfirmationError, UsageError
 from rag_core.ingestion.report import DOCUMENT_STATUSES
 from rag_core.text.titles import file_name
@@ -81,7 +82,12 @@ def ingest(
         return
     if "RAY_ADDRESS" not in os.environ:  # on a cluster, other machines embed
         check_devices(settings)
-    with stderr_console(options.quiet) as console, JobProgress(postgres, settings.tenant, console) as progress:
+    with (
+        stderr_console(options.quiet) as console,
+        JobProgress(postgres, settings.tenant, console) as progress,
+        stop_on_sigterm() as check,
+    ):
+        job = replace(job, check=check)
         selected_runner = build_runner(runner, settings, resources, progress.print)
         try:
             report = job.run(selected_runner, progress.begin)
@@ -89,8 +95,7 @@ def ingest(
             progress.stop_listing()
             if not confirm(f"{error}\nDelete them?", options):
                 raise
-            confirmed_options = SyncOptions(prune=True, confirmed=True, checksum=checksum)
-            confirmed_job = build_sync(settings, postgres, sources, collection, confirmed_options)
+            confirmed_job = replace(job, options=replace(sync_options, confirmed=True))
             report = confirmed_job.run(selected_runner, progress.begin)
     print_report(report, options)
     if report.documents["failed"]:

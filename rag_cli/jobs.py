@@ -121,6 +121,7 @@ def show(job: JobArgument, options: GlobalOptions) -> None:
         stages = [*ledger.job_stages(row["id"]), *ledger.stages(row["id"])]
         failures = ledger.failures(row["id"], "failed", "quarantined", "skipped", "cancelled")
     counts["same"] += row["same"]
+    row["profile_version"] = row["settings"].get("version", "")
     if options.json:
         print_json({**row, "counts": counts, "stages": stages, "failures": failures, "events": events})
         return

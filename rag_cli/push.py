@@ -20,7 +20,9 @@ from rag_cli.terminal.confirmation import confirm
 from rag_cli.terminal.consoles import stdout_console
 from rag_cli.terminal.options import GlobalOptions, command, print_json
 from rag_cli.terminal.progress import ProgressLines, documents_bar
+from rag_cli.termination import stop_on_sigterm
 from rag_core.errors import ConfigError, DocumentError, RagError, ScopeError, UsageError, error_from_reason
+from rag_core.ingestion.watch import Check, never_stop
 from rag_core.wire.jobs import FailedDocument, Job
 
 if TYPE_CHECKING:
@@ -113,8 +115,9 @@ def push(server: str, request: PushRequest, local_options: Sequence[str], option
     console = Console(stderr=True, quiet=options.quiet)
     sent = Push(server=server, request=request, profile=options.profile or "")
     try:
-        sent.send(console)
-        jobs = [_follow_job(server, job, documents, console) for job, documents in sent.jobs.items()]
+        with stop_on_sigterm() as check:
+            sent.send(console, check)
+            jobs = [_follow_job(server, job, documents, console, check) for job, documents in sent.jobs.items()]
     except KeyboardInterrupt:
         _offer_cancellation(server, list(sent.jobs), options)
         raise
@@ -145,11 +148,12 @@ class Push:
     skipped: int = 0
     max_files: int = field(default_factory=lambda: MAX_BATCH_FILES)
 
-    def send(self, console: Console) -> None:
+    def send(self, console: Console, check: Check = never_stop) -> None:
         from rag_cli.server_client import check_server, send_source
 
         check_server(self.server)
         for batch in self._read_batches():
+            check()
             self._send_batch(batch, console)
         if self.request.remote_sources:
             source = {
@@ -249,7 +253,7 @@ def _describe_failure(uri: str, stage: str, reason: str, retryable: bool = False
     return FailedDocument(uri=uri, stage=stage, reason=reason, retryable=retryable)
 
 
-def _follow_job(server: str, job: str, documents: int, console: Console) -> Job:
+def _follow_job(server: str, job: str, documents: int, console: Console, check: Check) -> Job:
     """Shows the progress of the job until it has ended. Returns the job with all its failures."""
     from rag_cli.server_client import job_events, read_ended_job
 
@@ -257,6 +261,7 @@ def _follow_job(server: str, job: str, documents: int, console: Console) -> Job:
     task = bar.add_task("queued", total=documents, rate="")
     with bar:
         for event in job_events(server, job):
+            check()
             rate = f"{event.docs_per_s:.0f} documents/s" if event.docs_per_s else ""
             bar.update(task, completed=event.done, total=event.total, description=event.status, rate=rate)
             lines.print(f"{event.done} of {event.total} documents  {rate}")

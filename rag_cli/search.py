@@ -159,7 +159,7 @@ def _full_retrieval_json(retrieval: Retrieval, explain: bool) -> dict[str, Any]:
         hits,
         retrieval.stages,
         seconds=retrieval.seconds,
-        profile=Profile.describe(settings.profile),
+        profile=Profile.describe(settings),
         pipeline_version=settings.pipeline_version,
         explain=explain,
     )

@@ -113,6 +113,15 @@ Origin = Annotated[
 ]
 
 
+ProfileVersion = Annotated[
+    str,
+    Field(
+        pattern=r"^(?:(?:0|[1-9][0-9]*)(?:\.(?:0|[1-9][0-9]*)){2}(?:-[0-9A-Za-z.-]+)?|[0-9]{4}-[0-9]{2}-[0-9]{2})?$",
+        examples=["2.1.0", "2026-11-26"],
+    ),
+]
+
+
 class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True)
 
@@ -1398,7 +1407,7 @@ _NOT_IN_VERSION: Mapping[str, Any] = {
     **dict.fromkeys(
         (
             *("profile", "tenant", "store", "telemetry", "retention", "serving", "api", "auth", "audit"),
-            *("experiment", "skipped", "document_profiles", "encryption", "rate_limits"),
+            *("experiment", "skipped", "document_profiles", "encryption", "rate_limits", "version"),
         ),
         True,
     ),
@@ -1411,6 +1420,12 @@ class Settings(Section):
     """All settings of one profile."""
 
     profile: str = Field("default", description="Name of the profile.")
+    version: ProfileVersion = Field(
+        "",
+        exclude_if=not_,
+        description="Version of the profile, as three numbers or a date. Jobs and replies name it. A profile does not "
+        "have the version of the one that it extends.",
+    )
     tenant: str = Field(
         DEFAULT_TENANT,
         pattern=TENANT_PATTERN,
@@ -1505,10 +1520,11 @@ class Settings(Section):
 
     @property
     def pipeline_version(self) -> str:
-        """`profile:vN+hash`, equal for pipelines with equal settings.
+        """`profile:vN+hash`, equal for pipelines with equal settings. N is the profile's version if it has one.
 
         Settings of access, store, logs and serving do not count.
         """
         configured = self.model_dump(mode="json", exclude=_NOT_IN_VERSION, context=HIDE_SECRETS)
-        content = json.dumps(configured, sort_keys=True)
-        return f"{self.profile}:v{CONFIG_VERSION}+{blake2b(content.encode(), digest_size=4).hexdigest()}"
+        content = json.dumps(configured, sort_keys=True) + (f" v{CONFIG_VERSION}" if self.version else "")
+        digest = blake2b(content.encode(), digest_size=4).hexdigest()
+        return f"{self.profile}:v{self.version or CONFIG_VERSION}+{digest}"

@@ -40,6 +40,7 @@ RagError                      exit 1   something failed, and the message says wh
 ├── ResponseError                      a server is no gateway, or another version of it
 ├── DocumentError             a row    one document failed; the job continues
 │   └── TransientError                 its source failed temporarily: it is read again later
+├── StoppedError                       the process was asked to end; the next sync goes on
 ├── FencedError               a worker another worker has taken over the job
 └── TurnOverError             a worker the job gives its runner to other jobs, and continues later
 
@@ -166,14 +167,7 @@ class ModelError(UnavailableError):
 
 
 class MissingExtraError(UnavailableError, ImportError):
-    """A module needs a library that only the extra installs."""
-
-    def __init__(self, module: str, extra: str) -> None:
-        super().__init__(module, extra)
-        self.module, self.extra = module, extra
-
-    def __str__(self) -> str:
-        return f"{self.module} requires the extra [{self.extra}]: pip install 'rag-on-ray[{self.extra}]'"
+    """A library is not installed that an extra installs."""
 
 
 class BusyError(UnavailableError):
@@ -259,6 +253,10 @@ class DocumentError(RagError):
 
 class TransientError(DocumentError):
     """A source failed temporarily. Always retryable."""
+
+
+class StoppedError(RagError):
+    """The process received SIGTERM. What it has published stays."""
 
 
 class FencedError(RagError):

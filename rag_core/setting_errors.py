@@ -84,7 +84,9 @@ def is_within(leaf: str, setting: str) -> bool:
 def _suggest_key(location: Sequence[str | int], setting: str) -> str:
     """The key that was likely meant, or the keys of its section if they are few."""
     section, _, key = setting.rpartition(".")
-    keys = sorted(_find_schema(location[:-1]).get("properties", {})) + ([] if section else sorted(FILE_KEYS))
+    keys = sorted(_find_schema(location[:-1]).get("properties", {})) + (
+        [] if section else sorted({*FILE_KEYS, "features"})
+    )
     if hint := suggest_name(key, keys, f"{section}." if section else ""):
         return hint
     listing = f"the settings of {section} are {', '.join(keys)}" if section else "`rag config show` lists the settings"

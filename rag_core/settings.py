@@ -3,12 +3,13 @@
 The layers, from weakest to strongest, are the shipped default profile, the configuration file, the selected profile and
 the profiles that it extends, the environment (`RAG_SECTION__KEY`), and the command line (`--set section.key=value`). A
 layer that changes the `type` of a section discards the section's earlier keys. `null` removes a key, so that its
-default applies again. At last, disabled stages are taken out of the settings.
+default applies again. Then `features` become the settings that they stand for, where no layer of the user has set them.
+At last, disabled stages are taken out of the settings.
 """
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +21,7 @@ from pydantic import ValidationError
 from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE, Detection, DetectPatterns
 from rag_core.errors import ConfigError, suggest_name
+from rag_core.features import list_feature_settings
 from rag_core.private_files import check_private
 from rag_core.setting_errors import FILE_KEYS, describe_setting_error, is_within, render_value
 from rag_core.skipped_stages import skip_disabled_stages
@@ -88,6 +90,7 @@ def load_layered_settings(
         _Layer("command line", _build_tree(map(_parse_assignment, overrides))),
     ):
         _merge_layer(merged.tree, layer.tree, layer.origin, (), merged.origins)
+    _apply_features(merged, file)
     merged.tree["profile"] = profile
     return LayeredSettings(settings=_validate(merged), origins=merged.origins)
 
@@ -168,7 +171,28 @@ def _file_layers(file: Path | None, profile: str) -> list[_Layer]:
     sections = {key: value for key, value in document.items() if key not in FILE_KEYS}
     base = _profile_layers(str(document.get("extends") or DEFAULT_PROFILE), file_profiles={})
     selected = [layer for layer in _profile_layers(profile, file_profiles) if layer != base[0]]
-    return [*base, _Layer(str(file), sections), *selected]
+    *others, last = [*base, _Layer(str(file), sections), *selected] if file else [*base, *selected]
+    return [*map(_without_version, others), last]
+
+
+def _apply_features(merged: _MergedLayers, file: Path | None) -> None:
+    """Replaces the section `features` by the settings that it stands for. Settings that the user has set win."""
+    if "features" not in merged.tree:
+        return
+    values = list_feature_settings(merged.tree, merged.tree.pop("features"))
+    shipped = {f"profile {name}" for name in list_shipped_profiles() if name not in read_profiles(file)}
+    explicit = [leaf for leaf, origin in merged.origins.items() if origin not in shipped]
+    leaves = [
+        (setting.split("."), value)
+        for setting, value in values.items()
+        if not any(is_within(leaf, setting.removesuffix(".type")) for leaf in explicit)
+    ]
+    _merge_layer(merged.tree, _build_tree(leaves), "features", (), merged.origins)
+
+
+def _without_version(layer: _Layer) -> _Layer:
+    """The layer without the version, which is not that of a profile which extends it."""
+    return replace(layer, tree={key: value for key, value in layer.tree.items() if key != "version"})
 
 
 def _profile_layers(name: str, file_profiles: Mapping[str, Any], children: tuple[str, ...] = ()) -> list[_Layer]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from rag_core.config import Settings
+from rag_core.features import FEATURES, PHASE_FLAGS
 
 _NULL = {"type": "null"}
 
@@ -15,7 +16,7 @@ def file_schema() -> dict[str, Any]:
         "description": "Profile whose settings apply where this one has none.",
     }
     patterns = {"type": ["object", "null"], "additionalProperties": {"type": "array", "items": {"type": "string"}}}
-    sections = {**schema["properties"], "extends": extends}
+    sections = {**schema["properties"], "extends": extends, "features": _feature_schema()}
     variant = {
         "type": ["string", "null"],
         "description": "Profile to use instead if this one is detected on a machine without a GPU.",
@@ -28,6 +29,22 @@ def file_schema() -> dict[str, Any]:
     profile.pop("$defs")
     profiles = {"type": ["object", "null"], "additionalProperties": profile}
     return {**schema, "properties": {**sections, "profiles": profiles}}
+
+
+def _feature_schema() -> dict[str, Any]:
+    flags = {
+        name: {"type": ["boolean", "null"], "description": feature.description} for name, feature in FEATURES.items()
+    }
+    phases = {
+        name: {"type": ["boolean", "null"], "description": f"True switches the features after phase {phase} off."}
+        for name, phase in PHASE_FLAGS.items()
+    }
+    return {
+        "type": ["object", "null"],
+        "properties": {**flags, **phases},
+        "additionalProperties": False,
+        "description": "Parts of the pipeline that are switched as a whole.",
+    }
 
 
 def _make_optional(node: Any) -> Any:

@@ -74,6 +74,10 @@ class ServedProfiles:
     def unserved(self) -> Mapping[str, str]:
         return self._unserved
 
+    def version(self, name: str) -> str:
+        """The version of the profile; empty if it has none, or no valid settings."""
+        return self._settings[name].version if name in self._settings else ""
+
     async def find(self, name: str) -> Variants:
         """The variants of a profile; an empty name is the gateway's own profile. Builds the profile at its first use.
 

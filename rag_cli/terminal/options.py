@@ -65,7 +65,7 @@ class GlobalOptions:
 def command(function: Callable[..., None]) -> Callable[..., None]:
     """Adds the global options to a command, which takes them as its parameter `options`.
 
-    Errors are printed as one line, and determine the exit code.
+    Errors are printed as one line, and determine the exit code. They are the cause of the `typer.Exit`.
     """
     parameters = inspect.signature(function, eval_str=True).parameters.values()
     own_parameters = [parameter for parameter in parameters if parameter.name != "options"]
@@ -81,10 +81,10 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             function(options=options, **values)
         except RagError as error:
             print_error(error, options, _suggest_variant(error, options))
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
             typer.echo("interrupted", err=True)
-            raise typer.Exit(INTERRUPT_EXIT_CODE) from None
+            raise typer.Exit(INTERRUPT_EXIT_CODE) from error
         except BrokenPipeError:
             sys.stderr.close()  # the reader, such as `head`, has ended
             raise typer.Exit(0) from None

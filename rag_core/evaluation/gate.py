@@ -8,7 +8,7 @@ questions together decide; a single dataset can fail, but has too few questions 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -45,30 +45,34 @@ class Gate(Section):
     """The content of a gate file.
 
     `ranges` holds the lowest and the highest allowed mean, by dataset and measure. `max_latency_ratio` limits the 95th
-    percentile of the questions' times, relative to the base.
+    percentile of the questions' times, relative to the base; `max_p95_s` limits it in seconds.
     """
 
     alpha: float = Field(default=0.05, gt=0, lt=1)
     min_coverage: float = Field(default=MIN_COVERAGE, gt=0.5, le=1)
     max_latency_ratio: float | None = Field(default=None, gt=0)
+    max_p95_s: dict[Literal["search", "answer"], Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
     measures: dict[str, MeasureGate] = Field(default_factory=lambda: {"ndcg@10": MeasureGate()})
     ranges: dict[str, dict[str, tuple[float, float]]] = Field(default_factory=dict)
 
     @property
     def has_absolute_limits(self) -> bool:
         """True if a run can be checked without a base."""
-        return bool(self.ranges) or any(measure.floor is not None for measure in self.measures.values())
+        return bool(self.ranges or self.max_p95_s) or any(
+            measure.floor is not None for measure in self.measures.values()
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
     """The outcome of one check, and its reason in words.
 
-    `value` is the difference from the base, in which a loss is negative; or the mean, or the ratio of the times.
+    `value` is the difference from the base, in which a loss is negative; or the mean, the ratio of the times, or the
+    95th percentile in seconds.
     `decisive`: the gate cannot pass unless this passes.
     """
 
-    kind: Literal["change", "floor", "range", "latency"]
+    kind: Literal["change", "floor", "range", "latency", "p95"]
     dataset: str
     measure: str
     outcome: Outcome
@@ -111,6 +115,7 @@ def check_run(
     check_coverage([*runs, *(pair.base for pair in pairs)], list(gate.measures), gate.min_coverage)
     changes = _measure_changes(gate, pairs, flips, resamples)
     checks = [*_check_changes(gate, changes), *_check_floors(gate, runs), *_check_ranges(gate, runs)]
+    checks += [_check_p95(run, kind, limit) for run in runs for kind, limit in gate.max_p95_s.items()]
     if gate.max_latency_ratio is not None:
         checks += [
             _check_latency(pair, kind, gate.max_latency_ratio, resamples)
@@ -199,6 +204,21 @@ def _check_ranges(gate: Gate, runs: Sequence[MeasuredRun]) -> Iterator[Check]:
                 value=mean,
                 reason=f"mean {mean:.4f}, range {low:g} to {high:g}",
             )
+
+
+def _check_p95(run: MeasuredRun, kind: str, limit: float) -> Check:
+    """Raises InvalidRunError if the run has no times of this kind."""
+    if not run.seconds.get(kind):
+        raise InvalidRunError(f"max_p95_s.{kind} requires the times of {kind}; the run of {run.name} has none")
+    p95 = float(np.percentile(list(run.seconds[kind].values()), 95))
+    return Check(
+        kind="p95",
+        dataset=run.name,
+        measure=f"{kind} p95",
+        outcome="pass" if p95 <= limit else "fail",
+        value=p95,
+        reason=f"{p95:.3f} s, limit {limit:g} s",
+    )
 
 
 def _check_latency(pair: RunPair, kind: str, limit: float, resamples: int) -> Check:

@@ -9,7 +9,16 @@ from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 from uuid import UUID, uuid4
 
-from rag_core.errors import BusyError, ConfirmationError, LimitError, RagError, SpaceError, StoreError, describe_error
+from rag_core.errors import (
+    BusyError,
+    ConfirmationError,
+    LimitError,
+    RagError,
+    SpaceError,
+    StoppedError,
+    StoreError,
+    describe_error,
+)
 from rag_core.ingestion.access import NO_RULES, AccessRules
 from rag_core.ingestion.background import repeat_in_background
 from rag_core.ingestion.containers.uris import enclosing_uris, file_uri
@@ -170,7 +179,7 @@ class _Run:
         sync = self._sync
         # the job of a sync outside the queue is not recorded before its listing, so nobody can cancel it until then
         watch = (
-            watch_job(sync.postgres, sync.tenant, sync.job, sync.fence) if sync.is_queued else nullcontext(never_stop)
+            watch_job(sync.postgres, sync.tenant, sync.job, sync.fence) if sync.is_queued else nullcontext(sync.check)
         )
         with watch as check:
             deltas = self._prepare(check)
@@ -330,7 +339,7 @@ class _Run:
         """Ends the job as failed or cancelled; does nothing if it is a queued one."""
         if self._sync.is_queued:
             return
-        interrupted = isinstance(error, KeyboardInterrupt)
+        interrupted = isinstance(error, KeyboardInterrupt | StoppedError)
         reason = "interrupted" if interrupted else describe_error(error)
         with suppress(StoreError):  # if the store is unavailable, the next job on these sources ends this one
             if self._ledger.is_disconnected():

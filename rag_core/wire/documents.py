@@ -3,6 +3,8 @@
 from datetime import datetime
 from uuid import UUID
 
+from pydantic import Field
+
 from rag_core.types import DocumentStatus
 from rag_core.wire.shape import Metadata, Page, Shape
 
@@ -52,6 +54,7 @@ class ServedProfile(Shape):
     """`reason`: why the profile is not served; empty if it is."""
 
     name: str
+    version: str = Field("", description="empty if the profile has no version")
     serving: bool
     default: bool
     loaded: bool

@@ -40,13 +40,17 @@ class Ingested(Shape):
 
 
 class JobSummary(Shape):
-    """A job. `pipeline_version` is null if its settings are no longer valid."""
+    """A job, with the profile that it was accepted with.
+
+    `pipeline_version` is null if its settings are no longer valid.
+    """
 
     job_id: UUID
     status: JobStatus
     reason: str | None
     collection: str
     profile: str
+    profile_version: str = Field("", description="empty if the profile has no version")
     pipeline_version: str | None
     created_at: datetime
     started_at: datetime | None

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 from pydantic import Field
 
 from rag_core import types
+from rag_core.config import Settings
 from rag_core.detection import DEFAULT_PROFILE
 from rag_core.retrieval.explanation import STEPS_AFTER_LEGS, Ranks, explain_hit, ranks_by_stage
 from rag_core.wire.highlights import find_highlights
@@ -17,11 +18,13 @@ from rag_core.wire.stages import Stage, describe_stages, sum_timings
 class Profile(Shape):
     name: str
     selected_by: Literal["explicit", "detected", "default"]
+    version: str | None = Field(None, description="present if the profile has a version")
 
     @classmethod
-    def describe(cls, name: str, requested: bool = False) -> Self:
-        is_default = name == DEFAULT_PROFILE and not requested
-        return cls(name=name, selected_by="default" if is_default else "explicit")
+    def describe(cls, settings: Settings, requested: bool = False) -> Self:
+        is_default = settings.profile == DEFAULT_PROFILE and not requested
+        version = {"version": settings.version} if settings.version else {}
+        return cls(name=settings.profile, selected_by="default" if is_default else "explicit", **version)
 
 
 class Step(Shape):

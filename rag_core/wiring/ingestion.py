@@ -53,6 +53,8 @@ UNRECORDED_SETTINGS: Mapping[str, Any] = {
     "ingestion": ACCESS_SETTINGS,
 }
 """Settings that a job does not record: they do not change how documents are read, and a DSN can hold a password."""
+OMITTED_IF_EMPTY = {name for name, field in Settings.model_fields.items() if field.exclude_if}
+"""Settings that a record does not hold if they are empty: they are empty then, whatever they are now."""
 SANDBOX_SETTINGS = {"sandbox", "timeout_s", "memory_mb"}
 """Settings of section parsing that decide if a document can be read, but not how."""
 GIVEN_RECIPE_PART = f"given {given_documents.VERSION}"
@@ -178,7 +180,7 @@ def settings_from_job(job: Mapping[str, Any], settings: Settings) -> Settings:
 
 
 def _restore_settings(job: UUID, recorded: Mapping[str, Any], tenant: str, settings: Settings) -> Settings:
-    current = settings.model_dump(mode="json")
+    current = settings.model_dump(mode="json", exclude=OMITTED_IF_EMPTY)
     merged = {**current, **recorded, **{name: current[name] for name in ("api", "auth", "store", "telemetry")}}
     merged["ingestion"] = {**merged["ingestion"], **{name: current["ingestion"][name] for name in ACCESS_SETTINGS}}
     for name in READING_RULES:

@@ -122,6 +122,7 @@ def _summarize_job(row: Mapping[str, Any], settings: Settings) -> dict[str, Any]
         "reason": job["reason"] and hide_places(job["reason"], job["sources"]),
         "collection": job["collection"],
         "profile": job["profile"],
+        "profile_version": job["settings"].get("version", ""),
         "pipeline_version": version,
         "created_at": job["created_at"],
         "started_at": job["started_at"],

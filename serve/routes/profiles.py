@@ -22,11 +22,25 @@ def profiles(
     """
     own, loaded = profiles.own_settings.profile, profiles.built_names
     served = [
-        ServedProfile(name=name, serving=True, default=name == own, loaded=name in loaded, reason="")
+        ServedProfile(
+            name=name,
+            version=profiles.version(name),
+            serving=True,
+            default=name == own,
+            loaded=name in loaded,
+            reason="",
+        )
         for name in profiles.names
     ]
     others = [
-        ServedProfile(name=name, serving=False, default=False, loaded=False, reason=public_message(reason))
+        ServedProfile(
+            name=name,
+            version=profiles.version(name),
+            serving=False,
+            default=False,
+            loaded=False,
+            reason=public_message(reason),
+        )
         for name, reason in sorted(profiles.unserved.items())
     ]
     return json_response(Profiles(data=[*served, *others], next_cursor=None, has_more=False))

@@ -200,7 +200,7 @@ async def _build_response(
         page.hits,
         outcome.stages,
         seconds=outcome.seconds,
-        profile=Profile.describe(services.settings.profile, requested=bool(body.profile)),
+        profile=Profile.describe(services.settings, requested=bool(body.profile)),
         pipeline_version=variant.pipeline_version,
         standalone=outcome.standalone,
         explain=body.explain,

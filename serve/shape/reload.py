@@ -10,8 +10,8 @@ from rag_core.errors import ConfigError, validation_lines
 from rag_core.settings import with_overrides
 from serve.gateway_settings import GatewaySettings, SettingsSource, load_gateway_settings
 
-RELOADABLE_SECTIONS = {"answering", "packing", "prompt"}
-"""Sections whose settings can all change."""
+RELOADABLE_SECTIONS = {"answering", "packing", "prompt", "version"}
+"""Sections whose settings can all change, and the version of the profile."""
 
 
 class UserConfig(Section):

@@ -215,7 +215,7 @@ def test_collections_are_those_of_the_tenant_by_name(filled: Postgres) -> None:
 
 
 def test_profiles_name_the_default_one(store: Postgres) -> None:
-    row = {"name": "default", "serving": True, "default": True, "loaded": True, "reason": ""}
+    row = {"name": "default", "version": "", "serving": True, "default": True, "loaded": True, "reason": ""}
     assert get(store, "/v1/profiles").json()["data"] == [row]
 
 

@@ -127,5 +127,5 @@ def test_a_missing_library_is_an_error_that_names_the_extra(library: str, module
     program = f"import sys; sys.modules[{library!r}] = None; import {module}"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert ended.stderr.strip().splitlines()[-1] == (
-        f"rag_core.errors.MissingExtraError: {module} requires the extra [{extra}]: pip install 'rag-on-ray[{extra}]'"
+        f"rag_core.errors.MissingExtraError: the extra [{extra}] is not installed: pip install 'rag-on-ray[{extra}]'"
     )

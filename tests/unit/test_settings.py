@@ -421,3 +421,20 @@ def test_settings_of_access_are_no_part_of_the_pipelines_version() -> None:
     ):
         assert settings_of(override).pipeline_version == version
     assert settings_of("ingestion.group=7").pipeline_version != version
+
+
+def test_the_version_is_that_of_the_selected_profile_alone(tmp_path: Path) -> None:
+    file = yaml(
+        tmp_path,
+        "version: 2026-11-26\nprofiles: {mine: {version: 1.2.0-rc.1, chunking: {tokens: 90}}, next: {extends: mine}}",
+    )
+    versions = [settings_of(file=file, profile=profile).version for profile in (None, "mine", "next")]
+    assert versions == ["2026-11-26", "1.2.0-rc.1", ""]
+    assert settings_of(file=file, profile="mine").pipeline_version.startswith("mine:v1.2.0-rc.1+")
+    assert settings_of().pipeline_version.startswith("default:v1+")
+    assert settings_of("version=9.0.0", file=file, profile="mine").version == "9.0.0"
+
+
+@pytest.mark.parametrize("version", ["1.2", "v1.2.0", "01.2.0", "1.2.0+build", "26-11-2026"])
+def test_a_version_is_three_numbers_or_a_date(version: str, tmp_path: Path) -> None:
+    assert "version: " in complaint(file=yaml(tmp_path, f"version: {version}"))

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from commands import Rag, rag_in_process
+from documents import ROOT
 from run_folders import write_answers, write_run_folder
 
 QUESTIONS = 200
@@ -274,3 +275,33 @@ def test_a_file_of_metrics_that_cannot_be_written_is_a_usage_error(rag: Rag, tmp
     refused = rag("gate", run, "--base", run, "--metrics", tmp_path / "missing" / "gate.prom")
     assert refused.code == 2
     assert "gate.prom cannot be written: No such file or directory" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("gate", "supported", "checks"),
+    [
+        ("phase1", 1.0, [("p95", "answer p95", "pass", 1.0)]),
+        ("phase3", 0.96, [("floor", "judge_supported", "pass", 0.96), ("p95", "answer p95", "pass", 1.0)]),
+        ("phase3", 0.94, [("floor", "judge_supported", "fail", 0.94), ("p95", "answer p95", "pass", 1.0)]),
+    ],
+)
+def test_the_gates_of_a_rollout_limit_seconds_and_unsupported_answers(
+    rag: Rag, tmp_path: Path, gate: str, supported: float, checks: list[tuple[str, str, str, float]]
+) -> None:
+    run = write_run_folder(tmp_path / "run", draw_values(questions=100))
+    write_answers(run, "judge_supported", [float(i < supported * 100) for i in range(100)])
+    ran = rag("gate", run, "--gate", ROOT / "examples" / "gates" / f"{gate}.yaml", "--json")
+    rows = [(row["kind"], row["measure"], row["outcome"], pytest.approx(row["value"])) for row in ran.json["checks"]]
+    assert rows == checks
+    assert ran.code == int("fail" in [row[2] for row in checks])
+
+
+def test_a_limit_in_seconds_needs_the_times_and_fails_above_it(rag: Rag, tmp_path: Path) -> None:
+    run = write_run_folder(tmp_path / "run", draw_values(), seconds=[0.2] * 180 + [3.0] * 20)
+    gate = tmp_path / "gate.yaml"
+    gate.write_text("measures: {}\nmax_p95_s: {search: 2.5}")
+    ran = rag("gate", run, "--gate", gate)
+    assert (ran.code, "3.000 s, limit 2.5 s" in ran.out) == (1, True)
+    gate.write_text("measures: {}\nmax_p95_s: {answer: 2.5}")
+    assert (ran := rag("gate", run, "--gate", gate)).code == 5, ran.err
+    assert "max_p95_s.answer requires the times of answer; the run of seals has none" in ran.err
