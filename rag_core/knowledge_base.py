@@ -20,7 +20,7 @@ from rag_core.answering.pipeline import QueryPipeline
 from rag_core.chunking.given import sort_given
 from rag_core.config import Settings
 from rag_core.conversation.postgres import PostgresConversations
-from rag_core.errors import DocumentError, UsageError, suggest_name
+from rag_core.errors import DocumentError, NotFoundError, UsageError, suggest_name
 from rag_core.events import Event
 from rag_core.ingestion.report import SyncReport
 from rag_core.ingestion.sources.given import GivenSource
@@ -40,20 +40,24 @@ from rag_core.storage.postgres import Postgres
 from rag_core.types import (
     DEFAULT_COLLECTION,
     UNSTORABLE,
+    Answer,
     Chunk,
     Document,
     GivenChunk,
     Hit,
     Matrix,
     Message,
+    Passage,
     Query,
     Reply,
     StageReport,
     Variant,
+    Verdict,
     document_id,
 )
 from rag_core.wiring.encryption import build_cipher
 from rag_core.wiring.ingestion import build_given_source, build_given_sync, build_inline_runner, build_sync
+from rag_core.wiring.judging import build_configured_judge
 from rag_core.wiring.models import RemoteModels
 from rag_core.wiring.pipeline import build_pipeline
 from rag_core.wiring.profile_choice import add_document_profiles
@@ -61,6 +65,8 @@ from rag_core.wiring.retrieval import build_retriever
 from rag_core.wiring.understanding import build_conversation_retriever
 
 MAX_QUESTION_CHARS = 10_000
+MAX_CHUNKS = 2**31 - 1
+"""All chunks of a document: ordinals are integers of 32 bits."""
 
 
 def open_knowledge_base(
@@ -277,6 +283,34 @@ class KnowledgeBase:
         """
         query = self._query(question, collection, filters, groups)
         return self._portal.call(trace, self._corpus, self._retriever, query, k, uri, span)
+
+    def read(
+        self, uri: str, collection: str = DEFAULT_COLLECTION, groups: Sequence[str] = ()
+    ) -> tuple[str, list[Chunk]]:
+        """Returns the stored text of a document, and its chunks in text order.
+
+        Raises NotFoundError if the collection has no text of this document that `groups` can read.
+        """
+        id, readers = document_id(self._settings.tenant, collection, uri), _check_groups("groups", groups)
+        with self._postgres.connect() as connection:
+            catalog = Catalog(connection, self._settings.tenant)
+            stored = catalog.collection(collection)
+            rows = catalog.chunk_page(stored.id, id, readers, after=-1, limit=MAX_CHUNKS)
+            if not rows:
+                raise NotFoundError(
+                    f"collection {collection!r} has no text of {uri}, or only members of other groups can read it; "
+                    "`rag documents list` shows its documents"
+                )
+            text = catalog.content(stored.id, id, readers)
+        return text, [Chunk(document_id=id, **row) for row in rows]
+
+    def judge(self, text: str, passages: Sequence[Passage]) -> Verdict:
+        """Grades each sentence of the text by the passages, with the judge of `guard.judge`, whoever wrote the text.
+
+        Raises JudgeError or ModelError if the judge fails.
+        """
+        judge = build_configured_judge(self._settings, self._remote)
+        return self._portal.call(judge.judge, Answer(text=text), passages)
 
     def describe_unknown_keys(
         self, filters: Mapping[str, Any] | None, collection: str = DEFAULT_COLLECTION

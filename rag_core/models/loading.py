@@ -1,8 +1,10 @@
 """Checks and error messages for the loading of models."""
 
 import ctypes
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from rag_core.errors import ModelError, first_line
 @contextmanager
 def translate_load_errors(folder: Path, role: str) -> Iterator[None]:
     """Turns the errors of a block that loads the folder's model into ModelError. `role` describes the model."""
+    _import_tqdm()
     from safetensors import SafetensorError
     from transformers.utils.logging import disable_progress_bar
 
@@ -22,6 +25,13 @@ def translate_load_errors(folder: Path, role: str) -> Iterator[None]:
         raise ModelError(
             f"{folder} cannot be loaded as a {role}: give the folder of a {role} ({first_line(error)})"
         ) from error
+
+
+def _import_tqdm() -> None:
+    """Imports tqdm without its advice to install ipywidgets: in a notebook it gives it even if no bar is shown."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="IProgress not found")
+        import_module("tqdm.auto")
 
 
 def has_cuda_gpu() -> bool:
