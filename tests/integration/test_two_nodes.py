@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from uuid import uuid4
 
 import fsspec
 import psutil
