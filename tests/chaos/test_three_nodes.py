@@ -11,10 +11,10 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from tcp_servers import run_over_tcp
-from three_nodes import ThreeNodes, three_nodes
 from trees import assert_same, read_tree, violations
 
+from benchmarks.tcp_servers import run_over_tcp
+from benchmarks.three_nodes import ThreeNodes, three_nodes
 from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
 from rag_core.wiring.ingestion import build_inline_runner, build_sync
