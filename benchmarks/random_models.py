@@ -56,6 +56,7 @@ MINILM: Mapping[str, Any] = {
     "intermediate_size": 1536,
     "max_position_embeddings": 512,
 }
+TINY: Mapping[str, Any] = {**MINILM, "hidden_size": 48, "num_hidden_layers": 2, "intermediate_size": 96}
 
 
 @dataclass(frozen=True)
@@ -68,6 +69,9 @@ class Shape:
 
 
 SHAPES: Mapping[str, Shape] = {
+    "tiny": Shape(TINY, 512),
+    "tiny-reranker": Shape(TINY, 512, ("relevance",)),
+    "tiny-nli": Shape(TINY, 512, ("entailment", "neutral", "contradiction")),
     "minilm-reranker": Shape(MINILM, 512, ("relevance",)),
     "bge-m3": Shape(XLM_ROBERTA_LARGE, 8192),
     "bge-reranker-v2-m3": Shape(XLM_ROBERTA_LARGE, 8192, ("relevance",)),

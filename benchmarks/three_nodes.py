@@ -6,6 +6,7 @@ The head has no CPUs, so that tasks and replicas run on the two workers. A worke
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from pathlib import Path
 from uuid import uuid4
 
 import psutil
-from hosts import free_port
-from waiting import wait_until
 
-from jobs.ray_runner import RAY_ENVIRONMENT
+from benchmarks.free_port import find_free_port
+from jobs.ray_connection import RAY_ENVIRONMENT
 
-MARK = "TEST_OF_THREE_NODES"
+MARK = "RAG_NODE"
+"""The environment variable with the mark of a node."""
 BIN = Path(sys.executable).parent
 START_TIMEOUT = 180.0
 """Seconds in which a node starts, even on a busy machine."""
@@ -59,6 +60,10 @@ class ThreeNodes:
     workers: Sequence[Node]
     environment: Mapping[str, str]
 
+    @property
+    def token(self) -> str:
+        return Path(self.environment["HOME"], ".ray", "auth_token").read_text()
+
     def run(self, program: str, *arguments: str, **options: object) -> "subprocess.Popen[str]":
         """Starts one of Ray's programs, such as `ray` or `serve`, as a client of the cluster."""
         command = [str(BIN / program), *arguments]
@@ -72,7 +77,7 @@ def three_nodes(folder: Path, environment: Mapping[str, str], worker_cpus: int =
     `environment` is added to that of all nodes. Without their own RAY_TMPDIR, drivers would join the cluster of this
     machine that started last.
     """
-    gcs, dashboard, client = (free_port() for _ in range(3))
+    gcs, dashboard, client = (find_free_port() for _ in range(3))
     home = folder / "home"
     (home / ".ray").mkdir(parents=True)
     (home / ".ray" / "auth_token").write_text(uuid4().hex)
@@ -80,6 +85,7 @@ def three_nodes(folder: Path, environment: Mapping[str, str], worker_cpus: int =
     shared = {
         **inherited,
         **RAY_ENVIRONMENT,
+        "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "serve.http.request_ids:serve_middlewares",
         "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "HOME": str(home),
@@ -113,8 +119,8 @@ def _run_node(name: str, folder: Path, environment: Mapping[str, str], options: 
     command = [
         *(str(BIN / "ray"), "start", "--block", "--disable-usage-stats", "--object-store-memory=100000000"),
         f"--temp-dir={folder / name}",
-        f"--dashboard-agent-listen-port={free_port()}",
-        f"--metrics-export-port={free_port()}",
+        f"--dashboard-agent-listen-port={find_free_port()}",
+        f"--metrics-export-port={find_free_port()}",
         *options,
     ]
     with log.open("wb") as output:
@@ -123,11 +129,18 @@ def _run_node(name: str, folder: Path, environment: Mapping[str, str], options: 
         )
     node = Node(name=name, mark=mark, process=process)
     try:
-        wait_until(lambda: "Ray runtime started" in log.read_text() or process.poll() is not None, START_TIMEOUT)
-        assert process.poll() is None, log.read_text()
+        _wait_for_start(process, log)
         yield node
     finally:
         node.kill()
+
+
+def _wait_for_start(process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    while "Ray runtime started" not in log.read_text():
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise SystemExit(f"a node of Ray did not start within {START_TIMEOUT:g} s: {log.read_text()}")
+        time.sleep(0.1)
 
 
 def _has_mark(process: psutil.Process, mark: str) -> bool:

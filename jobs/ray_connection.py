@@ -66,7 +66,9 @@ def start_ray(resources: Resources = UNLIMITED, runtime_env: Mapping[str, Any] |
             try:
                 with _keep_sigterm_handler():
                     ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
-            except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+            except Exception as error:
+                if not is_start_failure(error):
+                    raise
                 raise ClusterError(_explain_failure(error)) from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = ray.data.DataContext.get_current()
@@ -77,6 +79,11 @@ def start_ray(resources: Resources = UNLIMITED, runtime_env: Mapping[str, Any] |
     limit = resources.cpus or float("inf")
     context.op_resource_reservation_ratio = RESERVATION_RATIO
     context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(cpu=limit)
+
+
+def is_start_failure(error: Exception) -> bool:
+    """True if Ray raises such errors when it cannot start or connect. A bare one means that it started too slowly."""
+    return type(error) is Exception or isinstance(error, (ConnectionError, RuntimeError, ValueError, TimeoutError))
 
 
 @contextmanager

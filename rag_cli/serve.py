@@ -1,14 +1,13 @@
 """`rag serve`."""
 
 import json
-import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -46,6 +45,8 @@ def serve(
 ) -> None:
     """Serve the HTTP API on Ray Serve until interrupted, with all models in one process or as a Serve config defines.
 
+    SIGTERM ends it in steps: `/readyz` responds with 503 for `serving.drain_s` seconds, and requests in progress end.
+
     Requests can name any profile of the configuration; its models are loaded when the first request names it.
     A --config file with the key `applications` is a Serve config, such as cluster/serve/gpu.yaml. Its `args` are the
     settings. When the file changes, the changes that are possible while serving apply to new requests.
@@ -68,23 +69,23 @@ def serve(
         else:
             message = f"serving at {url} after {seconds} s; {url}/docs lists the routes; stop with Ctrl-C"
             stdout_console(options.quiet).print(message)
+        from serve.shape.draining import drain_when_terminated
         from serve.shape.local import watch
 
-        signal.signal(signal.SIGTERM, _stop)  # here, because Ray sets a handler of its own when it starts
-        watch(url, seconds, server.poll_file)
-
-
-def _stop(*_: object) -> NoReturn:
-    """Ends the server as Ctrl-C does, with exit code 0: container runtimes and systemd stop it by SIGTERM."""
-    raise typer.Exit(0)
+        with drain_when_terminated(server.drain_seconds, terminal.print):
+            watch(url, seconds, server.poll_file)
 
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """A server that is ready. `poll_file` applies the configuration file if it has changed, and prints the outcome."""
+    """A server that is ready. `poll_file` applies the configuration file if it has changed, and prints the outcome.
+
+    `drain_seconds` is `serving.drain_s` of each gateway, by the name of its application.
+    """
 
     url: str
     poll_file: Callable[[], None]
+    drain_seconds: Mapping[str, float]
 
 
 @contextmanager
@@ -115,7 +116,7 @@ def _serve_settings(options: GlobalOptions, host: str, port: int, terminal: Cons
     """Serves all profiles of the settings with their models in one process, which reloads the file by itself."""
     from serve.app import build_local_application
     from serve.gateway_settings import load_gateway_settings
-    from serve.shape.local import serve_locally
+    from serve.shape.local import NAME, serve_locally
     from serve.shape.reload import reload_gateway_settings
 
     source = build_source(options, host)
@@ -128,7 +129,8 @@ def _serve_settings(options: GlobalOptions, host: str, port: int, terminal: Cons
     with serve_locally(build_app, host, port, terminal.print, own.telemetry.metrics_port, own.auth) as url:
         print_advice([own], host, terminal)
         check = partial(reload_gateway_settings, settings, source)
-        yield RunningServer(url, _build_file_poll(options.config, source.digest, check, terminal))
+        poll_file = _build_file_poll(options.config, source.digest, check, terminal)
+        yield RunningServer(url, poll_file, {NAME: own.serving.drain_s})
 
 
 def build_source(options: GlobalOptions, host: str) -> "SettingsSource":
@@ -156,12 +158,15 @@ def _serve_config(file: Path, host: str, port: int, terminal: Console) -> Iterat
     from serve.shape.local import deploy, serve_from_config
 
     digest, config = hash_file(file), read_serve_config(file)
-    gateways = list_gateway_settings(config)
+    settings_by_name = list_gateway_settings(config)
+    gateways = list(settings_by_name.values())
     metrics_port = gateways[0].telemetry.metrics_port if gateways else 0
     auth = min((own.auth for own in gateways), key=lambda auth: auth.mode != "none", default=OPEN)
     with serve_from_config(config, host, port, terminal.print, metrics_port, auth) as url:
         print_advice(gateways, host or config.http_options.host or "", terminal)
-        yield RunningServer(url, _build_file_poll(file, digest, lambda: deploy(read_serve_config(file)), terminal))
+        poll_file = _build_file_poll(file, digest, lambda: deploy(read_serve_config(file)), terminal)
+        drain_seconds = {name: settings.serving.drain_s for name, settings in settings_by_name.items()}
+        yield RunningServer(url, poll_file, drain_seconds)
 
 
 def print_advice(gateways: Sequence[Settings], host: str, terminal: Console) -> None:

@@ -442,6 +442,12 @@ class ServingSettings(Section):
         description="Profiles whose models are loaded when the server starts; those of other profiles are loaded when a"
         " request first names the profile.",
     )
+    drain_s: float = Field(
+        5.0,
+        ge=0,
+        description="Seconds for which `rag serve` still serves after SIGTERM, while `/readyz` responds with 503. A"
+        " load balancer must notice it within this time. 0 stops at once.",
+    )
     transfer_timeout_s: float = Field(
         20.0,
         gt=0,

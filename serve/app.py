@@ -20,6 +20,7 @@ from serve.gateway_settings import (
     load_gateway_settings,
 )
 from serve.http.access_log import open_access_log
+from serve.http.draining import start_draining
 from serve.ingest_runner import runner_app
 from serve.models.model_connections import VLLM, Engine, Handle, connect_models, model_deployment
 from serve.profiles import build_profiles
@@ -89,6 +90,10 @@ class Gateway:
         From then on `reconfigure` reports errors instead of raising them.
         """
         self._is_serving = True
+
+    async def drain(self) -> None:
+        """Makes load balancers send no more requests: `rag serve` is about to stop."""
+        start_draining(self._app)
 
     async def reconfigure(self, config: Mapping[str, Any]) -> None:
         """Applies changed settings to new requests; running requests keep the settings that they started with.

@@ -13,6 +13,7 @@ from serve.http.aliases import Aliases
 from serve.http.body_limit import BodyLimit
 from serve.http.changes import check_changes
 from serve.http.cors import add_cors
+from serve.http.draining import CloseWhileDraining
 from serve.http.problems import add_problem_handlers
 from serve.http.request_checks import RequestChecks
 from serve.http.request_telemetry import RequestTelemetry
@@ -80,6 +81,7 @@ def build_fastapi(profiles: ServedProfiles) -> FastAPI:
     )
     app.state.profiles = profiles
     app.state.gates = build_gates(services.settings)
+    app.state.is_draining = False
     add_problem_handlers(app)
     app.add_middleware(RequestChecks)  # the last one that is added is called first
     app.add_middleware(BodyLimit, limits=BODY_LIMITS)
@@ -87,6 +89,7 @@ def build_fastapi(profiles: ServedProfiles) -> FastAPI:
     app.add_middleware(RequestTelemetry)
     add_cors(app, services.settings.api.cors_origins)
     app.add_middleware(ResponseHeaders)
+    app.add_middleware(CloseWhileDraining)
     app.add_middleware(Aliases)
     for module in ROUTE_MODULES:
         app.include_router(module.router, responses=COMMON_PROBLEMS, dependencies=[Depends(check_changes)])

@@ -9,7 +9,7 @@ from rag_core.types import Matrix
 
 
 class Slow:
-    """Takes `seconds` for each text of a document, and none for a question."""
+    """Takes `seconds` for each text."""
 
     def __init__(self, seconds: float) -> None:
         self.space, self.tokenizer = hashing_space(64, 512), WordTokenizer()
@@ -20,4 +20,5 @@ class Slow:
         return self._inner.embed(texts)
 
     def embed_questions(self, texts: Sequence[str]) -> Matrix:
+        time.sleep(self._seconds * len(texts))
         return self._inner.embed_questions(texts)

@@ -50,15 +50,20 @@ def check_gpu(section: str, device: str) -> None:
     """Raises ModelError if `device` is a GPU that this process cannot use. `section` is the settings' section."""
     if device == "cpu":
         return
-    import torch
-
     kind, _, number = device.partition(":")
-    if kind == "mps":
-        gpus = int(torch.backends.mps.is_available())
-    else:
-        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = _count_gpus(kind)
     if int(number or 0) >= gpus:
         raise ModelError(
-            f"{section}.device is {device}, but PyTorch {torch.__version__} finds {gpus or 'no'} GPU: "
+            f"{section}.device is {device}, but PyTorch {version('torch')} finds {gpus or 'no'} GPU: "
             f"set {section}.device to cpu, or install a driver and PyTorch for CUDA"
         )
+
+
+def _count_gpus(kind: str) -> int:
+    if kind != "mps" and not has_cuda_gpu():
+        return 0
+    import torch
+
+    if kind == "mps":
+        return int(torch.backends.mps.is_available())
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0

@@ -41,6 +41,9 @@ class LlmSettings(Section):
     target_ongoing_requests: float = Field(32, gt=0, description="requests per replica above which replicas are added")
     max_ongoing_requests: int = Field(64, ge=1, description="concurrent requests of a replica; others wait in a queue")
     max_queued_requests: int = Field(256, ge=1, description="queued requests of each caller; others are rejected")
+    max_surge_percent: int = Field(
+        0, ge=0, le=100, description="percent of the replicas that can start before the replicas that they replace stop"
+    )
 
 
 def llm_deployment(settings: LlmSettings) -> "Application":
@@ -68,6 +71,7 @@ def llm_config(settings: LlmSettings) -> dict[str, Any]:
             },
             "max_ongoing_requests": settings.max_ongoing_requests,
             "max_queued_requests": settings.max_queued_requests,
+            "max_surge_percent": settings.max_surge_percent,
             "ray_actor_options": {"num_cpus": settings.cpus},
         },
         "placement_group_config": {"bundles": [{"CPU": 1}]} if settings.device == "cpu" else None,

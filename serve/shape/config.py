@@ -37,10 +37,10 @@ def read_serve_config(file: Path) -> ServeDeploySchema:
         raise ConfigError("\n".join(f"{file}: {line}" for line in str(error).splitlines())) from None
 
 
-def list_gateway_settings(config: ServeDeploySchema) -> list[Settings]:
-    """The settings of each gateway in the config. Raises ConfigError if they are invalid."""
-    arguments = [app.args for app in config.applications if app.import_path == BUILDER]
-    return [settings_from_arguments(Arguments.model_validate(args)) for args in arguments]
+def list_gateway_settings(config: ServeDeploySchema) -> dict[str, Settings]:
+    """The settings of each gateway in the config, by the application's name. Raises ConfigError if they are invalid."""
+    gateways = [app for app in config.applications if app.import_path == BUILDER]
+    return {app.name: settings_from_arguments(Arguments.model_validate(app.args)) for app in gateways}
 
 
 def parse_serve_config(document: object) -> ServeDeploySchema:

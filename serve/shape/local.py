@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import httpx2
 
-from jobs.ray_connection import RAY_ENVIRONMENT
+from jobs.ray_connection import RAY_ENVIRONMENT, is_start_failure
 from jobs.ray_runner import redirect_native_errors
 from rag_core.config import AuthSettings
 from rag_core.errors import ClusterError
@@ -197,7 +197,9 @@ def _translate_ray_errors() -> Iterator[None]:
 
     try:
         yield
-    except (RayError, ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except Exception as error:
+        if not (is_start_failure(error) or isinstance(error, RayError)):
+            raise
         raise ClusterError(f"cannot start the gateway: {error}") from error
 
 

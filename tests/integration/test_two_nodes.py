@@ -21,9 +21,9 @@ import pytest
 from buckets import run_s3
 from documents import ROOT, Reader, read_blocks
 from hosts import free_port
-from tcp_servers import run_over_tcp
 from trees import assert_same, hashing_settings, read_tree, violations, write
 
+from benchmarks.tcp_servers import run_over_tcp
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
 from rag_core.wiring.ingestion import build_inline_runner, build_sync

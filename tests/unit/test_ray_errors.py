@@ -4,6 +4,7 @@ import pytest
 from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import ActorDiedError, ObjectLostError, OutOfMemoryError, RayTaskError
 
+from jobs.ray_connection import is_start_failure
 from jobs.ray_errors import translate_ray_errors
 from rag_core.errors import ClusterError, FencedError, ModelError
 
@@ -53,3 +54,9 @@ def test_a_defect_keeps_its_traceback() -> None:
         raise in_a_task(ZeroDivisionError("division by zero"))
     with pytest.raises(ActorDiedError), translate_ray_errors():
         raise dead_actor("ZeroDivisionError: division by zero")
+
+
+def test_ray_that_starts_too_slowly_raises_a_bare_exception_and_a_defect_another() -> None:
+    assert is_start_failure(Exception("The current node timed out during startup."))
+    assert is_start_failure(ConnectionError("no such address"))
+    assert not is_start_failure(ZeroDivisionError("division by zero"))

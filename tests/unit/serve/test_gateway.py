@@ -38,6 +38,7 @@ from serve.bodies.ingest import DocumentBody
 from serve.bodies.requests import Retrieve
 from serve.gateway import build_fastapi
 from serve.http import request_telemetry
+from serve.http.draining import start_draining
 from serve.profiles import ServedProfiles
 from serve.readiness import store_dependency
 from serve.services import Services
@@ -639,6 +640,20 @@ def test_the_gateway_lives_without_its_store_but_is_not_ready() -> None:
         return (await client.get("/healthz")).status_code, (await client.get("/readyz")).status_code
 
     assert asked(replace(graph(), dependencies=AWAY), both) == (200, 503)
+
+
+def test_a_gateway_that_drains_is_not_ready_and_closes_each_connection_but_serves() -> None:
+    async def drain_and_ask(client: httpx2.AsyncClient) -> list[httpx2.Response]:
+        before = await client.post("/v1/retrieve", json={"query": "How often?"})
+        start_draining(client._transport.app)  # type: ignore[attr-defined]
+        after = await client.post("/v1/retrieve", json={"query": "How often?"})
+        return [before, after, await client.get("/readyz"), await client.get("/healthz")]
+
+    before, after, ready, alive = asked(graph(), drain_and_ask)
+    assert "connection" not in before.headers
+    assert [response.headers["connection"] for response in (after, ready, alive)] == ["close"] * 3
+    assert (after.status_code, after.json()["results"]) == (200, before.json()["results"])
+    assert (ready.status_code, ready.json(), alive.status_code) == (503, {"ok": False, "draining": True}, 200)
 
 
 @pytest.mark.parametrize("path", ["/v1/retrieve", "/v1/answer"])

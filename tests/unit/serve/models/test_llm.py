@@ -302,6 +302,7 @@ def test_a_deployment_streams_at_once_logs_no_prompt_and_takes_no_more_than_it_i
     assert config["engine_kwargs"] == {"max_model_len": 1024, "enable_log_requests": False}
     assert config["deployment_config"]["max_ongoing_requests"] == 64
     assert config["deployment_config"]["max_queued_requests"] == 256
+    assert config["deployment_config"]["max_surge_percent"] == 0
     assert config["placement_group_config"] is None
 
 

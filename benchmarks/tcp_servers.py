@@ -5,9 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hosts import free_port
 from psycopg.conninfo import make_conninfo
 
+from benchmarks.free_port import find_free_port
 from rag_core.storage import embedded
 
 
@@ -19,7 +19,7 @@ def run_over_tcp(folder: Path, password: str = "") -> Iterator[str]:
     """
     embedded.start(folder)
     embedded.stop(folder)
-    port = free_port()
+    port = find_free_port()
     _pg_ctl(folder, "-w", "-o", f"-h 127.0.0.1 -p {port} -k {folder}", "-l", str(folder / "log"), "start")
     try:
         secret = {"password": password} if password else {}
