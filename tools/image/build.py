@@ -150,7 +150,7 @@ class Copy:
             with mounted(source_folder, self.layers) as origin:
                 for source in self.sources:
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    subprocess.run(["cp", "-a", str(origin.folder / source.lstrip("/")), str(target)], check=True)
+                    subprocess.run(["cp", "-aT", str(origin.folder / source.lstrip("/")), str(target)], check=True)
             return
         for source in self.sources:
             self._copy_from_context(self.context / source, target)
