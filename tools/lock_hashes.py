@@ -23,19 +23,10 @@ CUDA_PACKAGES = (
     *("nvidia-cudnn-cu13", "nvidia-cusparselt-cu13", "nvidia-nccl-cu13", "nvidia-nvshmem-cu13"),
 )
 """The packages that torch requires in its CUDA build only."""
-
-
 COMPILE = (
     *(sys.executable, "-m", "uv", "pip", "compile", "requirements.txt", "--output-file", "lock.txt"),
-    *(
-        "--overrides",
-        "overrides.txt",
-        "--excludes",
-        "excludes.txt",
-        "--generate-hashes",
-        "--no-header",
-        "--no-annotate",
-    ),
+    *("--overrides", "overrides.txt", "--excludes", "excludes.txt", "--generate-hashes"),
+    *("--no-header", "--no-annotate"),
     *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28", "--quiet"),
 )
 

@@ -56,7 +56,7 @@ def health_check() -> str:
     """The HEALTHCHECK of the Dockerfile as a command of a shell."""
     runtime = parse_dockerfile((ROOT / "cluster" / "docker" / "Dockerfile").read_text()).stage("runtime")
     assert runtime
-    check = next(each.value for each in runtime.instructions if each.name == "HEALTHCHECK")
+    check = next(instruction.value for instruction in runtime.instructions if instruction.name == "HEALTHCHECK")
     return shlex.join(read_command(check.partition(" CMD ")[2]))
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tools.image.build import Builder, Image
 from tools.image.dockerfile import parse_dockerfile, read_patterns
-from tools.image.layers import mounted
+from tools.image.layers import mount_layers
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "image"
@@ -83,7 +83,7 @@ def local_paths(settings: dict[str, str]) -> tuple[Path, ...]:
 def run(image: Image, command: list[str], volume: Path, is_offline: bool) -> int:
     """The exit code of the command in the image."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("RAG_")}
-    with mounted(FOLDER / f"root-{os.getpid()}", image.layers) as root:
+    with mount_layers(FOLDER / f"root-{os.getpid()}", image.layers) as root:
         for path in ("/tmp", "/dev/shm"):  # noqa: S108 - of the image
             root.mount_memory(path)
         for path in image.volumes:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
 from tools.image.dockerfile import Dockerfile, Instruction, expand, is_ignored, read_assignments, read_command
-from tools.image.layers import Root, mounted
+from tools.image.layers import Root, mount_layers
 
-WITHOUT_EFFECT = ("LABEL", "EXPOSE")
+WITHOUT_EFFECT = ("LABEL", "EXPOSE", "HEALTHCHECK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,6 @@ class Image:
     user: str = "0:0"
     entrypoint: tuple[str, ...] = ()
     cmd: tuple[str, ...] = ()
-    health: tuple[str, ...] = ()
     volumes: tuple[str, ...] = ()
 
     @property
@@ -35,8 +34,12 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Builder:
-    """`bottom`: the image that every stage without a parent stage begins with. `shared`: paths of this machine that
-    commands of `RUN` see, read-only; `environment`: variables that only they have. Neither changes a layer's key."""
+    """The builder of a Dockerfile's stages.
+
+    `bottom`: the image that every stage without a parent stage begins with. `shared`: paths of this machine that
+    commands of `RUN` see, read-only. `environment`: variables that only these commands have. A change of either
+    makes no new layers.
+    """
 
     dockerfile: Dockerfile
     context: Path
@@ -76,8 +79,6 @@ class Builder:
                 return replace(image, volumes=(*image.volumes, value))
             case "ENTRYPOINT" | "CMD":
                 return replace(image, **{name.lower(): tuple(read_command(value))})
-            case "HEALTHCHECK":
-                return replace(image, health=tuple(read_command(value.partition(" CMD ")[2])))
         if name not in WITHOUT_EFFECT:
             raise ValueError(f"the instruction {name} is not supported")
         return image
@@ -86,20 +87,15 @@ class Builder:
         """The folder with the changes of `RUN` or `COPY`: that of an earlier build, if nothing has changed since."""
         copy = self._read_copy(instruction, image) if instruction.name == "COPY" else None
         variables = [f"{name}={value}" for name, value in image.variables.items()]
-        parts = [
-            *map(str, image.layers),
-            image.workdir,
-            *variables,
-            str(instruction),
-            *(copy.describe() if copy else ()),
-        ]
+        parts = [*map(str, image.layers), image.workdir, *variables, str(instruction)]
+        parts.extend(copy.describe() if copy else ())
         layer = self.folder / "layers" / hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
         if not layer.exists():
             print(f"{instruction.name} {instruction.value:.100}", file=sys.stderr)
             unfinished = layer.with_suffix(".unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir(parents=True)
-            with mounted(self.folder / "root", image.layers, unfinished) as root:
+            with mount_layers(self.folder / "root", image.layers, unfinished) as root:
                 root.make_folder(image.workdir)
                 if copy:
                     copy.execute(root, self.folder / "source")
@@ -147,10 +143,10 @@ class Copy:
         """Raises FileNotFoundError for a source that is absent or ignored."""
         target = root.folder / self.target.lstrip("/")
         if self.layers:
-            with mounted(source_folder, self.layers) as origin:
+            with mount_layers(source_folder, self.layers) as origin:
                 for source in self.sources:
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    subprocess.run(["cp", "-a", str(origin.folder / source.lstrip("/")), str(target)], check=True)
+                    subprocess.run(["cp", "-aT", str(origin.folder / source.lstrip("/")), str(target)], check=True)
             return
         for source in self.sources:
             self._copy_from_context(self.context / source, target)

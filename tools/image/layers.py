@@ -49,7 +49,7 @@ class Root:
 
 
 @contextmanager
-def mounted(folder: Path, layers: Sequence[Path], upper: Path | None = None) -> Iterator[Root]:
+def mount_layers(folder: Path, layers: Sequence[Path], upper: Path | None = None) -> Iterator[Root]:
     """`layers`: from the bottom to the top. Without `upper`, which takes all changes, the root is read-only."""
     folder.mkdir(parents=True, exist_ok=True)
     options = "lowerdir=" + ":".join(str(layer) for layer in reversed(layers))

@@ -28,7 +28,7 @@ OWN = {name: service for name, service in SERVICES.items() if service["image"].s
 DEFAULT = re.compile(r"\$\{\w+:-([^}]*)\}")
 
 
-def mounted_files() -> Iterator[Path]:
+def list_mounted_files() -> Iterator[Path]:
     for service in SERVICES.values():
         for volume in service.get("volumes", []):
             source = DEFAULT.sub(r"\1", volume).split(":")[0]
@@ -79,8 +79,8 @@ def test_every_name_that_a_service_uses_is_defined() -> None:
         assert {source for source in sources if not source.startswith(".")} <= COMPOSE["volumes"].keys()
 
 
-def test_mounted_files_are_in_the_repository() -> None:
-    files = list(mounted_files())
+def test_list_mounted_files_are_in_the_repository() -> None:
+    files = list(list_mounted_files())
     assert len(files) == 5
     assert [str(file) for file in files if not file.exists() and file.name != "prometheus"] == []
 

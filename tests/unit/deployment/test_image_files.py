@@ -33,7 +33,11 @@ PINS = read_pins(ROOT / "constraints.txt")
 def package_names(requirements: Iterable[str]) -> set[str]:
     """The packages that are required on Linux."""
     parsed = (Requirement(line) for line in requirements)
-    return {canonicalize_name(each.name) for each in parsed if not each.marker or each.marker.evaluate({"extra": ""})}
+    return {
+        canonicalize_name(requirement.name)
+        for requirement in parsed
+        if not requirement.marker or requirement.marker.evaluate({"extra": ""})
+    }
 
 
 def test_hadolint_and_shellcheck_find_nothing() -> None:
@@ -53,7 +57,7 @@ def test_hadolint_refuses_a_stage_that_runs_as_root_and_pipes_a_download_to_a_sh
 def test_a_target_ends_as_a_user_without_a_name_to_look_up(target: str) -> None:
     stage = DOCKERFILE.stage(target)
     assert stage
-    assert [each.value for each in stage.instructions if each.name == "USER"] == ["10001:10001"]
+    assert [instruction.value for instruction in stage.instructions if instruction.name == "USER"] == ["10001:10001"]
     assert stage.instructions[-1].name == "USER"
 
 
@@ -63,14 +67,15 @@ def test_the_cpu_target_has_no_build_tools_and_is_the_last_one() -> None:
     assert cpu
     assert DOCKERFILE.stages[-1] == cpu
     assert not any(
-        "apt-get" in each.value or "pip" in each.value for each in (*runtime.instructions, *cpu.instructions)
+        "apt-get" in instruction.value or "pip" in instruction.value
+        for instruction in (*runtime.instructions, *cpu.instructions)
     )
 
 
 def test_the_health_check_is_a_program_that_parses() -> None:
     runtime = DOCKERFILE.stage("runtime")
     assert runtime
-    check = next(each.value for each in runtime.instructions if each.name == "HEALTHCHECK")
+    check = next(instruction.value for instruction in runtime.instructions if instruction.name == "HEALTHCHECK")
     python, option, program = read_command(check.partition(" CMD ")[2])
     assert (python, option) == ("python", "-c")
     compile(program, "HEALTHCHECK", "exec")
@@ -94,7 +99,12 @@ def test_only_what_the_image_copies_reaches_its_build(path: str, ignored: bool) 
 
 
 def test_every_copied_path_exists_and_is_not_ignored() -> None:
-    copies = [each.value.split() for stage in DOCKERFILE.stages for each in stage.instructions if each.name == "COPY"]
+    copies = [
+        instruction.value.split()
+        for stage in DOCKERFILE.stages
+        for instruction in stage.instructions
+        if instruction.name == "COPY"
+    ]
     sources = [source for words in copies if not words[0].startswith("--from=") for source in words[:-1]]
     assert sources
     assert [path for path in sources if not (ROOT / path).exists() or is_ignored(PurePosixPath(path), IGNORED)] == []
