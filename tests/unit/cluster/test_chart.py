@@ -41,7 +41,9 @@ with warnings.catch_warnings():
     from serve.shape.config import parse_serve_config
     from serve.shape.local import PROXY_ENVIRONMENT
 
-KUBERNETES = ("1.30", "1.34")
+KUBERNETES = ("1.30", pytest.param("1.34", marks=pytest.mark.slow))
+"""The oldest version that the chart supports, and a recent one."""
+
 CRDS = Path(os.environ.get("RAG_KUBERAY_CRDS", ROOT.parent / "shared" / "data" / "kuberay"))
 """The folder of KubeRay's custom resource definitions, as the operator's release has them. Read before the fixtures
 remove the variables of the developer."""
