@@ -14,7 +14,8 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rest test-browser chaos vllm test-vllm debian check lint readability reference docs bench lock image-check release clean
+.PHONY: help setup demo test test-rest test-browser chaos vllm test-vllm debian check lint readability reference \
+  manifests docs bench lock image-check release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -77,6 +78,9 @@ build/compared:
 
 reference: $(READY)  ## write docs/reference from the settings, the commands and the routes
 	$(BIN)/python -m tools.reference
+
+manifests: $(READY) build/debian/.ready  ## write cluster/kustomize from the Helm chart
+	$(BIN)/python -m tools.kustomize
 
 docs: $(DOCS)/.ready  ## the documentation as a site in build/docs; a dead link is an error
 	$(DOCS)/bin/zensical build --strict --clean

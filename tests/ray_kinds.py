@@ -1,8 +1,15 @@
-"""The part of KubeRay's custom resources that the chart uses. An unknown key is an error."""
+"""The part of KubeRay's custom resources that the chart uses. An unknown key is an error.
 
-from typing import Any, Literal
+The operator has rules that its definitions do not express; those that concern the chart are checked here too.
+"""
 
-from pydantic import BaseModel, ConfigDict
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, model_validator
+
+NAME = r"[a-z]([-a-z0-9]*[a-z0-9])?"
+MAX_NAME = 47
+"""The length of the name of a RayJob or RayService; a RayCluster's can be longer."""
 
 
 class Strict(BaseModel):
@@ -28,12 +35,24 @@ class HeadGroup(Strict):
     rayStartParams: dict[str, str]
     template: dict[str, Any]
 
+    @model_validator(mode="after")
+    def _check_restarts(self) -> Self:
+        if self.template["spec"]["restartPolicy"] != "Never":
+            raise ValueError("restartPolicy must be Never with the autoscaler v2")
+        return self
+
 
 class WorkerGroup(HeadGroup):
     groupName: str
     replicas: int
     minReplicas: int
     maxReplicas: int
+
+    @model_validator(mode="after")
+    def _check_limits(self) -> Self:
+        if not 0 <= self.minReplicas <= self.replicas <= self.maxReplicas:
+            raise ValueError(f"the replicas of {self.groupName} must be between their limits")
+        return self
 
 
 class ClusterSpec(Strict):
@@ -71,6 +90,16 @@ class RayJobSpec(Strict):
     rayClusterSpec: ClusterSpec | None = None
     shutdownAfterJobFinishes: bool = False
     ttlSecondsAfterFinished: int = 0
+
+    @model_validator(mode="after")
+    def _check_selector(self) -> Self:
+        if bool(self.clusterSelector) == bool(self.rayClusterSpec):
+            raise ValueError("a job has either clusterSelector or rayClusterSpec")
+        if self.clusterSelector and (self.backoffLimit or self.shutdownAfterJobFinishes):
+            raise ValueError("a job on a standing cluster is not tried again, and does not end the cluster")
+        if self.ttlSecondsAfterFinished and not self.shutdownAfterJobFinishes:
+            raise ValueError("ttlSecondsAfterFinished requires shutdownAfterJobFinishes")
+        return self
 
 
 RAY_KINDS: dict[str, type[Strict]] = {

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache
@@ -26,7 +27,7 @@ from charts import (
 )
 from documents import ROOT, check_rag
 from jsonschema import Draft7Validator
-from ray_kinds import RAY_KINDS
+from ray_kinds import MAX_NAME, NAME, RAY_KINDS
 
 import rag_core
 from jobs.ray_runner import RAY_ENVIRONMENT
@@ -40,7 +41,9 @@ with warnings.catch_warnings():
     from serve.shape.config import parse_serve_config
     from serve.shape.local import PROXY_ENVIRONMENT
 
-KUBERNETES = ("1.30", "1.34")
+KUBERNETES = ("1.30", pytest.param("1.34", marks=pytest.mark.slow))
+"""The oldest version that the chart supports, and a recent one."""
+
 CRDS = Path(os.environ.get("RAG_KUBERAY_CRDS", ROOT.parent / "shared" / "data" / "kuberay"))
 """The folder of KubeRay's custom resource definitions, as the operator's release has them. Read before the fixtures
 remove the variables of the developer."""
@@ -70,6 +73,8 @@ def test_ray_kinds_have_no_unknown_key(name: str) -> None:
     for document in kinds:
         assert document["apiVersion"] == "ray.io/v1"
         RAY_KINDS[document["kind"]].model_validate(document["spec"])
+        assert re.fullmatch(NAME, document["metadata"]["name"])
+        assert len(document["metadata"]["name"]) <= MAX_NAME
 
 
 @pytest.mark.slow
@@ -249,6 +254,13 @@ def name_of_run(changes: Mapping[str, Any]) -> str:
     documents = render_documents(read_values((), assignments))
     [name] = [document["metadata"]["name"] for document in documents if document["kind"] == "RayJob"]
     return str(name)
+
+
+def test_the_longest_name_of_a_run_is_one_that_kuberay_accepts() -> None:
+    runs = {"a" * 12: {"command": "ingest", "args": ["s3://a"]}}
+    manifests = render(read_values((), [f"jobs.runs={json.dumps(runs)}"]), "r" * 24)
+    [run] = [manifest for manifest in yaml.safe_load_all(manifests) if manifest and manifest["kind"] == "RayJob"]
+    assert len(run["metadata"]["name"]) == 46
 
 
 def test_shell_characters_of_an_argument_stay_in_it() -> None:

@@ -103,6 +103,28 @@ def test_whatever_a_pod_refers_to_exists(name: str) -> None:
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
 
 
+@each_example
+def test_files_that_variables_name_are_mounted(name: str) -> None:
+    for pod in all_pods(name):
+        [container] = pod["spec"]["containers"]
+        values = [variable.get("value", "").removeprefix("file:") for variable in container["env"]]
+        assert {value for value in values if value.startswith("/run/")} <= set(list_secret_files(pod["spec"]))
+        assert "/run/secrets/rag/dsn" in values
+        for mount in container["volumeMounts"]:
+            if mount["name"] == "settings":
+                [settings] = select_kind(name, "ConfigMap")
+                assert (mount["mountPath"], list(settings["data"])) == ("/etc/rag", ["settings.yaml"])
+
+
+def list_secret_files(pod: Mapping[str, Any]) -> Iterator[str]:
+    """Yields the paths of the keys of Secrets that the pod mounts by name."""
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    for volume in pod["volumes"]:
+        for source in volume.get("projected", {}).get("sources", []):
+            for key in source.get("secret", {}).get("items", []):
+                yield f"{mounts[volume['name']]}/{key['path']}"
+
+
 def find_references(value: object) -> Iterator[tuple[str, str]]:
     """Yields the kind and the name of each Secret, ConfigMap and claim that a part of a pod names."""
     if isinstance(value, list):

@@ -47,12 +47,29 @@ def test_a_wrong_value_is_refused_by_name(assignment: str, message: str) -> None
         ),
         ("default", "serve.args.generator={model: m}", "^serve.args.generator needs a GPU: set serve.gpuWorkers"),
         ("jobs", "jobs.cluster.enabled=false", "^jobs.schedules.nightly needs the standing cluster"),
+        (
+            "jobs",
+            "jobs.runs.first-ingest.retries=2",
+            "^jobs.runs.first-ingest.retries must be 0 with jobs.cluster.enabled",
+        ),
+        (
+            "default",
+            "serve.workers.minReplicas=5",
+            "^minReplicas must be at most maxReplicas, got 5 and 4 for the group cpu",
+        ),
     ],
 )
 def test_values_that_contradict_each_other_are_refused(example: str, assignment: str, message: str) -> None:
     render_example(example)  # skips without Go
     with pytest.raises(ConfigError, match=message):
         render(read_values(example_files(example), [assignment]))
+
+
+@pytest.mark.parametrize("release", ["1st", "a" * 25])
+def test_a_name_that_kuberay_would_refuse_is_refused_first(release: str) -> None:
+    render_example("default")
+    with pytest.raises(ConfigError, match=f"must begin with a letter and have at most 24 characters, got {release}"):
+        render(read_values(), release)
 
 
 def test_the_schema_is_strict_and_knows_every_option_of_a_deployment() -> None:

@@ -32,6 +32,9 @@ workerGroupSpecs:
 {{- end }}
 
 {{- define "rag.workerGroup" -}}
+{{- if gt (int .pool.minReplicas) (int .pool.maxReplicas) -}}
+{{- fail (printf "minReplicas must be at most maxReplicas, got %d and %d for the group %s of %s" (int .pool.minReplicas) (int .pool.maxReplicas) .group .component) -}}
+{{- end -}}
 - groupName: {{ .group }}
   replicas: {{ .pool.minReplicas }}
   minReplicas: {{ .pool.minReplicas }}

@@ -1,5 +1,9 @@
+{{/* KubeRay limits the name of a RayJob, which has 22 further characters, to 47. */}}
 {{- define "rag.name" -}}
-{{- .Release.Name | trunc 30 | trimSuffix "-" -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]{0,23})$" .Release.Name) -}}
+{{- fail (printf "the name of the release must begin with a letter and have at most 24 characters, got %s" .Release.Name) -}}
+{{- end -}}
+{{- .Release.Name -}}
 {{- end }}
 
 {{/* The metadata of a manifest after its name. Labels come last, so that a template can add some. */}}
