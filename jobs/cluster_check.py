@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from jobs.cluster_findings import (
     CLUSTER,
@@ -134,7 +135,7 @@ def check_dashboard() -> ClusterFinding:
     """The dashboard receives submitted jobs. A cluster can do without it."""
     import ray
 
-    context = ray.init(ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
+    context: Any = ray.init(ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
     url = str(context.address_info["webui_url"] or "")
     host, _, port = url.rpartition(":")
     reason = probe_http(host, int(port), "/api/version") if port else "it is not running"

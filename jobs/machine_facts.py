@@ -94,7 +94,8 @@ def read_gpus() -> Gpus:
         return Gpus(visible=-1, errors=(f"nvidia-smi: {error}",))
     if not names:
         return Gpus()
-    errors, visible, vllm = [], "-1", ""
+    errors: list[str] = []
+    visible, vllm = "-1", ""
     try:
         visible = _run_program([sys.executable, "-c", COUNT_GPUS])
     except RuntimeError as error:
@@ -111,14 +112,14 @@ def _run_program(command: Sequence[str]) -> str:
     """Returns what the program prints. Raises RuntimeError with its last line if it fails or takes too long."""
     variables = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     try:
-        done = subprocess.run(  # noqa: S603 - the arguments are ours
+        ran = subprocess.run(  # noqa: S603 - the arguments are ours
             command, env=variables, capture_output=True, text=True, check=False, timeout=IMPORT_SECONDS
         )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"no answer within {IMPORT_SECONDS:g} s") from None
-    if done.returncode:
-        raise RuntimeError((done.stderr.strip() or done.stdout.strip()).rpartition("\n")[2])
-    return done.stdout.strip()
+    if ran.returncode:
+        raise RuntimeError((ran.stderr.strip() or ran.stdout.strip()).rpartition("\n")[2])
+    return ran.stdout.strip()
 
 
 def probe_gateway_port(port: int) -> PortState:

@@ -66,7 +66,7 @@ def request_programs(nodes: Sequence[Node], timeout: float) -> Iterator[Answer]:
     """Yields the `describe_program` of each node, including those that lack the program."""
     from ray import cloudpickle
 
-    cloudpickle.register_pickle_by_value(node_program)
+    cloudpickle.register_pickle_by_value(node_program)  # type: ignore[no-untyped-call]
     return run_on_nodes(describe_program, [SHIPPED_PACKAGES, list_distributions()], nodes, timeout)
 
 
@@ -123,7 +123,7 @@ def ship_program(programs: Sequence[NodeProgram], resources: Resources) -> None:
             f"the job's runtime_env has py_modules, so rag-on-ray cannot be added to it ({reasons}): add rag_core and "
             "jobs to py_modules, or install rag-on-ray on these nodes"
         )
-    ray.shutdown()  # type: ignore[no-untyped-call]
+    ray.shutdown()
     start_ray(resources, {"py_modules": list_package_folders(), "excludes": ["**/__pycache__/**"]})
 
 

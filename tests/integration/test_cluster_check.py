@@ -34,10 +34,8 @@ HIDE = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TestCluster:
+class BareCluster:
     """The nodes, the folder that both see, the one that only the head sees, and the store."""
-
-    __test__ = False
 
     nodes: Nodes
     shared: Path
@@ -83,11 +81,11 @@ class TestCluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(short_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestCluster]:
+def cluster(short_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareCluster]:
     folder = tmp_path_factory.mktemp("cluster")
     python = create_bare_python(folder / "bare")
     with run_over_tcp(short_folder / "tcp-check", PASSWORD) as dsn:
-        cluster = TestCluster(
+        cluster = BareCluster(
             nodes=Nodes(short_folder / "ray"),
             shared=write(folder / "shared", FILES),
             hidden=write(folder / "hidden", FILES),
@@ -112,7 +110,7 @@ def check_states(findings: list[dict[str, Any]], check: str) -> list[str]:
     return sorted(finding["state"] for finding in select_check(findings, check))
 
 
-def test_every_node_is_checked(cluster: TestCluster) -> None:
+def test_every_node_is_checked(cluster: BareCluster) -> None:
     code, findings = cluster.check(str(cluster.shared))
     assert code == 0, findings
     assert check_states(findings, "program") == ["ok", "warning"]
@@ -125,7 +123,7 @@ def test_every_node_is_checked(cluster: TestCluster) -> None:
     assert PASSWORD not in json.dumps(findings)
 
 
-def test_a_job_ships_the_program_and_ingests_the_shared_folder_on_both_nodes(cluster: TestCluster) -> None:
+def test_a_job_ships_the_program_and_ingests_the_shared_folder_on_both_nodes(cluster: BareCluster) -> None:
     ran = cluster.rag("ingest", str(cluster.shared), "--runner", "ray", "--json", *SETTINGS)
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["documents"]["completed"] == len(FILES)
@@ -136,7 +134,7 @@ def test_a_job_ships_the_program_and_ingests_the_shared_folder_on_both_nodes(clu
 
 
 def test_a_submitted_job_keeps_its_folder_and_gets_the_program_and_its_password_is_nowhere(
-    cluster: TestCluster,
+    cluster: BareCluster,
 ) -> None:
     """A password that a command does contain is refused. Ray has stored it then, so the search finds it."""
     url = f"postgresql://rag:{LEAKED_PASSWORD}@127.0.0.1:1/rag"
@@ -158,7 +156,7 @@ def test_a_submitted_job_keeps_its_folder_and_gets_the_program_and_its_password_
     assert PASSWORD not in str(rows)
 
 
-def test_a_folder_that_a_node_lacks_is_refused_with_its_name(cluster: TestCluster) -> None:
+def test_a_folder_that_a_node_lacks_is_refused_with_its_name(cluster: BareCluster) -> None:
     if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
         pytest.skip("this user cannot create a mount namespace, in which a node lacks a folder")
     code, findings = cluster.check(str(cluster.hidden))
@@ -173,7 +171,7 @@ def test_a_folder_that_a_node_lacks_is_refused_with_its_name(cluster: TestCluste
     assert read_tree(cluster.store, "hidden").documents == {}
 
 
-def test_nodes_without_the_requirements_or_without_an_answer_are_named(cluster: TestCluster, tmp_path: Path) -> None:
+def test_nodes_without_the_requirements_or_without_an_answer_are_named(cluster: BareCluster, tmp_path: Path) -> None:
     python = create_bare_python(tmp_path / "bare", "pgvector", "xlrd")
     with cluster.nodes.run_worker(python, cluster.environment, "--num-cpus=1") as process:
         ran = cluster.rag("ingest", str(cluster.shared), "--runner", "ray", "--collection", "bare", *SETTINGS)

@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
 from hosts import free_port
 
-from jobs.machine_facts import hash_environment, probe_gateway_port, probe_http
+from jobs import machine_facts
+from jobs.machine_facts import Gpus, hash_environment, probe_gateway_port, probe_http, read_gpus
 
 
 class FixedAnswer(BaseHTTPRequestHandler):
@@ -57,3 +59,43 @@ def test_variables_are_compared_by_salted_hashes() -> None:
     assert hashes == hash_environment(environment, b"salt")
     assert hashes != hash_environment(environment, b"another salt")
     assert "hunter2" not in str(hashes)
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program in the place of nvidia-smi that reports two GPUs, on a machine whose Python has no vLLM."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA H100, 81559 MiB'\necho 'NVIDIA H100, 81559 MiB'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(machine_facts, "find_version", lambda _: "")
+    return program
+
+
+def test_gpus_are_counted_without_the_variable_by_which_ray_hides_them(
+    driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert driver.exists()
+    monkeypatch.setattr(
+        machine_facts, "COUNT_GPUS", "import os; print(0 if 'CUDA_VISIBLE_DEVICES' in os.environ else 2)"
+    )
+    assert read_gpus() == Gpus(names=("NVIDIA H100, 81559 MiB",) * 2, visible=2)
+
+
+def test_packages_that_do_not_work_are_named_with_their_error(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_facts, "COUNT_GPUS", "raise RuntimeError('libcudart is missing')")
+    monkeypatch.setattr(machine_facts, "IMPORT_VLLM", "import no_such_module")
+    monkeypatch.setattr(machine_facts, "find_version", lambda _: "0.20.1")
+    gpus = read_gpus()
+    assert (gpus.visible, gpus.vllm) == (-1, "")
+    torch, vllm = gpus.errors
+    assert torch == "torch: RuntimeError: libcudart is missing"
+    assert vllm == "vllm: ModuleNotFoundError: No module named 'no_such_module'"
+    driver.write_text("#!/bin/sh\necho 'no devices were found'; exit 6\n")
+    assert read_gpus() == Gpus(visible=-1, errors=("nvidia-smi: no devices were found",))
+
+
+def test_a_machine_without_the_driver_has_no_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert read_gpus() == Gpus()
