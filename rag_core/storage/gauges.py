@@ -16,9 +16,14 @@ group by tenant order by tenant"""
 LISTING_AGES = """
 select tenant, extract(epoch from now() - max(listed_at))::float8 from sources where listed_at is not null
 group by tenant order by tenant"""
+# The size of a table can only be read without an exclusive lock on the table or an index. Tables with one are left out,
+# because the poll would wait, and report the store as unavailable in the end.
 TABLES = """
 select relname, n_live_tup, n_dead_tup, pg_total_relation_size(relid) from pg_stat_user_tables
-where schemaname = 'rag' order by relname"""
+where schemaname = 'rag' and relid not in (
+  select coalesce(i.indrelid, l.relation) from pg_locks l left join pg_index i on i.indexrelid = l.relation
+  where l.relation is not null and l.mode = 'AccessExclusiveLock')
+order by relname"""
 SERVER = """
 select pg_database_size(current_database()), (select sum(numbackends)::int from pg_stat_database),
   current_setting('max_connections')::int"""
@@ -35,7 +40,10 @@ def open_jobs(postgres: Postgres) -> Mapping[QueueKey, OpenJobs]:
 
 
 def store_state(postgres: Postgres) -> StoreState:
-    """The sizes of the store, and the state of its tenants' syncs. Raises StoreError if the store is unavailable."""
+    """The sizes of the store, and the state of its tenants' syncs. A table that is locked exclusively is missing.
+
+    Raises StoreError if the store is unavailable.
+    """
     with translate_connection_errors(), postgres.connect("rag_worker") as connection:
         tables = connection.execute(TABLES).fetchall()
         size, connections, limit = connection.execute(SERVER).fetchall()[0]

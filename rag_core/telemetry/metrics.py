@@ -142,7 +142,7 @@ TABLE_BYTES = Metric(
     name="orchestration_store_table_bytes",
     kind="gauge",
     labels=("table",),
-    help="Size of a table on disk, with its indexes.",
+    help="Size of a table on disk, with its indexes. It keeps its value while the table is locked exclusively.",
 )
 AUDIT_DROPPED = Metric(
     name="orchestration_audit_rows_dropped_total",

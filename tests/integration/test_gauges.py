@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 from threading import Event, Thread
+from typing import LiteralString
 
 import pytest
 
@@ -65,6 +66,16 @@ def test_the_state_of_a_store_counts_failed_jobs_of_a_day_and_the_age_of_listing
     assert state.tables["documents"].bytes > 8192
     assert state.bytes > sum(size.bytes for size in state.tables.values())
     assert 1 <= state.connections <= state.connection_limit
+
+
+@pytest.mark.parametrize(
+    "lock", ["lock table rag.vectors in access exclusive mode", "drop index rag.vectors_of_content"]
+)
+def test_a_table_with_an_exclusive_lock_is_left_out_and_not_waited_for(store: Postgres, lock: LiteralString) -> None:
+    with store.connect("rag_owner") as other, other.transaction(force_rollback=True):
+        other.execute(lock)
+        tables = store_state(store).tables
+    assert set(store_state(store).tables) - set(tables) == {"vectors"}
 
 
 @pytest.mark.parametrize("read", [open_jobs, store_state])
