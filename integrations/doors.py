@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from weakref import finalize
 
 import httpx2
@@ -12,10 +12,12 @@ import stamina
 from anyio import to_thread
 
 from rag_core.errors import UnavailableError, UsageError
-from rag_core.knowledge_base import KnowledgeBase, open_knowledge_base
 from rag_core.types import DEFAULT_COLLECTION
 from rag_core.wire.responses import API_KEY_VARIABLE, bearer_header, check_response, read_response, retry_seconds
 from rag_core.wire.retrieval import Hit, Retrieval
+
+if TYPE_CHECKING:
+    from rag_core import KnowledgeBase
 
 MAX_K = 100
 """The largest number of hits of a search, as at a gateway."""
@@ -64,6 +66,8 @@ def open_door(source: Source, api_key: str = "") -> Door:
         return source
     if source.startswith(("http://", "https://")):
         return HttpDoor(url=source, api_key=api_key or os.environ.get(API_KEY_VARIABLE, ""))
+    from rag_core import open_knowledge_base  # whoever asks a gateway does not wait for the modules of a search
+
     return PythonDoor(open_knowledge_base("" if source == "embedded" else source))
 
 
@@ -82,7 +86,7 @@ class PythonDoor:
     `groups` are those of the reader; without any, only documents that everyone can read are found.
     """
 
-    knowledge: KnowledgeBase
+    knowledge: "KnowledgeBase"
     groups: Sequence[str] = ()
 
     def search(self, search: Search) -> list[Hit]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from rag_core.config import Settings
+from rag_core.features import FEATURES
 from tools.reference.markdown import JsonSchema, property_rows, table
 
 INTRODUCTION = """\
@@ -12,6 +13,12 @@ All settings, by section. They come from the profile, a YAML file (`--config`), 
 (`RAG_SECTION__KEY`) and `--set section.key=value`; a later one overrides an earlier one. `rag config show` prints each
 value with its origin, `rag config check` checks a file, and `rag config schema` prints a JSON schema for editors.
 """
+FEATURE_INTRODUCTION = """\
+## features
+
+Names that a file, an environment variable or the command line maps to true or false. Each stands for other settings:
+[Switch features](../how-to/features.md). `conversational_search_phase1` to `4` switch those of later phases off.
+"""
 HEADINGS = ("setting", "type", "default", "meaning")
 
 
@@ -19,7 +26,9 @@ def render_settings() -> str:
     schema = Settings.model_json_schema()
     definitions, sections = schema["$defs"], schema["properties"]
     plain = {name: member for name, member in sections.items() if not _list_references(member)}
-    parts = [INTRODUCTION, table(HEADINGS, property_rows({"properties": plain}))]
+    parts = [INTRODUCTION, table(HEADINGS, property_rows({"properties": plain})), FEATURE_INTRODUCTION]
+    rows = [(f"`{name}`", str(feature.phase or "none"), feature.description) for name, feature in FEATURES.items()]
+    parts.append(table(("feature", "phase", "meaning"), rows))
     described: set[str] = set()
     for name, section in sections.items():
         if name in plain:
