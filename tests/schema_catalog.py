@@ -1,5 +1,6 @@
-"""What a schema consists of, apart from its rows: to compare a store with one that was made in another way."""
+"""What a schema consists of, apart from its rows, and which of its tables a transaction has locked."""
 
+from psycopg import Connection
 from targets import superuser
 
 from rag_core.storage.postgres import Postgres
@@ -39,6 +40,16 @@ select concat_ws(' ', 'schema', nspowner::regrole, has_schema_privilege('rag_app
     has_schema_privilege('rag_worker', oid, 'usage'), has_schema_privilege('rag_reader', oid, 'usage'))
   from pg_namespace where nspname = 'rag'
 order by 1"""
+
+LOCKED = """
+select distinct c.relname::text from pg_locks l join pg_class c on c.oid = l.relation
+where l.pid = pg_backend_pid() and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
+  'AccessExclusiveLock') and c.relnamespace = 'rag'::regnamespace and c.relkind in ('r', 'p')"""
+
+
+def read_locked(connection: Connection) -> set[str]:
+    """The tables on which the connection's transaction has a lock that stops writers."""
+    return {str(table) for (table,) in connection.execute(LOCKED)}
 
 
 def read_catalog(store: Postgres) -> list[str]:
