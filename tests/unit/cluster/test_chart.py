@@ -38,7 +38,7 @@ from tools.render_chart import read_values, render, render_documents
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Ray's own code causes the warnings
-    from serve.shape.config import parse_serve_config
+    from serve.shape.config import BUILDER, parse_serve_config
     from serve.shape.local import PROXY_ENVIRONMENT
 
 KUBERNETES = ("1.30", pytest.param("1.34", marks=pytest.mark.slow))
@@ -117,6 +117,7 @@ def test_the_serve_config_and_the_settings_are_valid(name: str, tmp_path: Path) 
     for document in select_kind(name, "RayService"):
         config = yaml.safe_load(document["spec"]["serveConfigV2"])
         [application] = config["applications"]
+        assert application["import_path"] == BUILDER
         assert application["args"]["config"] == "/etc/rag/settings.yaml"
         application["args"]["config"] = str(file)
         parse_serve_config(config)
@@ -151,6 +152,21 @@ def test_the_hosts_of_a_user_are_added_to_those_of_the_service(tmp_path: Path) -
     settings = load_settings(write_settings("full", tmp_path), environment={})
     assert settings.api.hosts[0] == "rag-serve-svc"
     assert settings.api.hosts[-1] == "rag.example.org"
+
+
+@each_example
+def test_the_object_store_of_a_node_fits_its_shared_memory(name: str) -> None:
+    """Ray would otherwise store objects on the disk."""
+    for document in render_example(name):
+        for spec in cluster_specs(document):
+            for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+                [volume] = [
+                    volume["emptyDir"]["sizeLimit"]
+                    for volume in group["template"]["spec"]["volumes"]
+                    if volume["name"] == "shared-memory"
+                ]
+                size = int(volume.removesuffix("Gi")) * 2**30
+                assert 200e6 < int(group["rayStartParams"]["object-store-memory"]) < 0.95 * size
 
 
 @each_example

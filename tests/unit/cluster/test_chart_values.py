@@ -24,6 +24,7 @@ with warnings.catch_warnings():
         ("image.tag=latest", "image.tag: 'latest' should not be valid under {'const': 'latest'}"),
         ("serve.deployments.Gateway.num_replicass=2", "serve.deployments.Gateway: Additional properties"),
         ("serve.workers.resources.memory=6", "serve.workers.resources.memory: 6 is not of type 'string'"),
+        ("jobs.workers.sharedMemory=4096m", "jobs.workers.sharedMemory: '4096m' does not match"),
         ("rayToken.existingSecret=Token", "rayToken.existingSecret: 'Token' does not match"),
         ("jobs.runs={load: {command: rm, args: [x]}}", "jobs.runs.load.command: 'rm' is not one of"),
         ("jobs.schedules={n: {command: ingest, args: [x]}}", "jobs.schedules.n: 'schedule' is a required property"),

@@ -31,6 +31,20 @@ workerGroupSpecs:
   {{- end }}
 {{- end }}
 
+{{/*
+The bytes of a node's object store. By default Ray takes 30 % of the memory, and stores objects on the disk if this does
+not fit into /dev/shm. Gateways and models pass small objects only.
+*/}}
+{{- define "rag.objectStore" -}}
+{{- if .serving -}}
+268435456
+{{- else -}}
+{{- $size := .pool.sharedMemory -}}
+{{- $unit := ternary 1073741824 1048576 (hasSuffix "Gi" $size) -}}
+{{- div (mul (regexFind "^[0-9]+" $size | int64) $unit 9) 10 -}}
+{{- end -}}
+{{- end }}
+
 {{- define "rag.workerGroup" -}}
 {{- if gt (int .pool.minReplicas) (int .pool.maxReplicas) -}}
 {{- fail (printf "minReplicas must be at most maxReplicas, got %d and %d for the group %s of %s" (int .pool.minReplicas) (int .pool.maxReplicas) .group .component) -}}
@@ -40,11 +54,7 @@ workerGroupSpecs:
   minReplicas: {{ .pool.minReplicas }}
   maxReplicas: {{ .pool.maxReplicas }}
   rayStartParams:
-    {{- if .serving }}
-    object-store-memory: "268435456"
-    {{- else }}
-    {}
-    {{- end }}
+    object-store-memory: {{ include "rag.objectStore" . | quote }}
   template: {{- include "rag.nodePod" . | nindent 4 }}
 {{- end }}
 
