@@ -4,7 +4,7 @@
 
 `constraints.txt` decides the versions of the CPU image. Those of the CUDA image are the same, except where vLLM pins
 another one. FastAPI's upper bound in vLLM is ignored: it is for the HTTP server of vLLM, which is unused.
-torch is left out of the CPU lock, because its CPU build comes from an index of its own.
+torch is not in the CPU lock but in a file without hashes, because its CPU build comes from an index of its own.
 """
 
 import subprocess
@@ -75,6 +75,8 @@ def pins() -> list[str]:
 
 
 def main() -> None:
+    torch = next(line for line in pins() if line.startswith("torch=="))
+    (FOLDER / "requirements-torch.txt").write_text(f"{HEADER}{torch}\n")
     for lock in LOCKS:
         write_lock(lock)
         print(f"{lock.file.relative_to(ROOT)}: {lock.file.read_text().count('==')} packages", file=sys.stderr)

@@ -24,6 +24,16 @@ COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "cluster" / "compose.yaml").rea
 TOOL = [sys.executable, "-m", "tools.image"]
 NODES = ("head", "worker", "gateway")
 USER = 10001
+UNMET_REQUIREMENTS = """
+from importlib.metadata import distributions
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+versions = {canonicalize_name(package.name): package.version for package in distributions()}
+required = [Requirement(line) for package in distributions() for line in package.requires or ()]
+needed = [line for line in required if not line.marker or line.marker.evaluate({"extra": ""})]
+installed = [(line, versions.get(canonicalize_name(line.name))) for line in needed]
+print([str(line) for line, version in installed if not version or not line.specifier.contains(version, True)])
+"""
 OTHER_PORTS = ["--metrics-export-port=8081", "--dashboard-agent-listen-port=52366", "--num-cpus=4"]
 """Of the second node, which shares the address of the first one in the test, and has the CPUs of this machine."""
 
@@ -76,6 +86,11 @@ def test_it_has_no_tools_to_build_or_fetch_programs(volume: Path) -> None:
     tools = ("gcc", "make", "git", "curl", "wget", "/opt/rag/bin/pip")
     ran = run(volume, "sh", "-c", " ".join(["for tool in", *tools, "; do command -v $tool; done; true"]))
     assert ran.stdout == ""
+
+
+def test_every_package_has_what_it_requires(volume: Path) -> None:
+    ran = run(volume, "python", "-c", UNMET_REQUIREMENTS)
+    assert (ran.returncode, ran.stdout) == (0, "[]\n"), ran.stderr
 
 
 def test_the_doctor_misses_nothing(volume: Path) -> None:

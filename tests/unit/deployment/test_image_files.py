@@ -111,6 +111,7 @@ def test_every_copied_path_exists_and_is_not_ignored() -> None:
 
 
 def test_the_cpu_lock_has_the_versions_of_the_constraints() -> None:
+    assert read_pins(FOLDER / "requirements-torch.txt") == {"torch": PINS["torch"]}
     assert {name: version for name, version in CPU.items() if PINS.get(name) != version} == {}
 
 
