@@ -26,6 +26,7 @@ from jobs.package_shipping import (
     SHIPPED_PACKAGES,
     NodeProgram,
     compare_program,
+    describe_reasons,
     list_distributions,
     request_programs,
     ship_program,
@@ -113,10 +114,9 @@ class ClusterCheck:
 
 def supply_program(programs: Sequence[NodeProgram]) -> Iterator[ClusterFinding]:
     """Ships the program if nodes lack it. Yields a finding if that is impossible."""
-    if not any(program.reason for program in programs):
-        return
     try:
-        ship_program(programs, UNLIMITED)
+        if describe_reasons(programs):
+            ship_program(programs, UNLIMITED)
     except ClusterError as error:
         yield ClusterFinding(
             node=CLUSTER, check="shipping", state="failed", detail=str(error), remedy="install rag-on-ray on the nodes"

@@ -12,6 +12,7 @@ from jobs import node_program
 from jobs.cluster_nodes import PROBE_SECONDS, Answer, Node, list_nodes, run_on_nodes
 from jobs.node_program import describe_program, find_version
 from jobs.ray_connection import UNLIMITED, Resources, start_ray
+from jobs.submitted_job import read_runtime_env
 from rag_core.errors import ClusterError
 
 SHIPPED_PACKAGES = ("rag_core", "jobs")
@@ -21,6 +22,7 @@ PICKLED_DISTRIBUTIONS = (
     *("torch", "transformers", "sentence-transformers"),
 )
 """The distributions whose objects travel between processes, or whose version changes vectors."""
+EXCLUDES = {"excludes": ["**/__pycache__/**"]}
 REQUIREMENT_NAME = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -47,19 +49,19 @@ def join_cluster(resources: Resources = UNLIMITED) -> None:
     start_ray(resources)
     if "RAY_ADDRESS" not in os.environ:
         return
-    programs = list(compare_programs())
+    programs = compare_programs()
     if programs and all(program.error for program in programs):
         raise ClusterError(f"no node of the cluster runs tasks: {programs[0].node}: {programs[0].error}")
     refuse_missing(programs)
-    if any(program.reason for program in programs):
+    if describe_reasons(programs):
         ship_program(programs, resources)
 
 
-def compare_programs() -> Iterator[NodeProgram]:
+def compare_programs() -> list[NodeProgram]:
     """Compares the programs of the nodes that run tasks with that of this process."""
     expected = describe_program(SHIPPED_PACKAGES, list_distributions())
-    for answer in request_programs([node for node in list_nodes() if node.runs_tasks], PROBE_SECONDS):
-        yield compare_program(answer, expected)
+    nodes = [node for node in list_nodes() if node.runs_tasks]
+    return [compare_program(answer, expected) for answer in request_programs(nodes, PROBE_SECONDS)]
 
 
 def request_programs(nodes: Sequence[Node], timeout: float) -> Iterator[Answer]:
@@ -110,21 +112,30 @@ def ship_program(programs: Sequence[NodeProgram], resources: Resources) -> None:
     """Connects anew, with the program in the job's runtime environment. Ray caches it by its content.
 
     Nothing that a submitted job has in its environment is replaced. Raises ClusterError if the process cannot connect
-    anew, because it is a worker of Ray, or if the environment has `py_modules` already.
+    anew, because it is a worker of Ray, if the environment has `py_modules` already, or if nodes still lack files.
     """
     import ray
 
-    context = ray.get_runtime_context()
-    reasons = "; ".join(f"{program.node}: {program.reason}" for program in programs if program.reason)
-    if context.worker.mode != ray.SCRIPT_MODE:
+    submitted, reasons = read_runtime_env(), describe_reasons(programs)
+    if ray.get_runtime_context().worker.mode != ray.SCRIPT_MODE:
         raise ClusterError(f"rag-on-ray cannot be shipped by a worker of Ray ({reasons}): install it on these nodes")
-    if "py_modules" in context.runtime_env:
+    if "py_modules" in submitted:
         raise ClusterError(
             f"the job's runtime_env has py_modules, so rag-on-ray cannot be added to it ({reasons}): add rag_core and "
             "jobs to py_modules, or install rag-on-ray on these nodes"
         )
     ray.shutdown()
-    start_ray(resources, {"py_modules": list_package_folders(), "excludes": ["**/__pycache__/**"]})
+    start_ray(resources, {"py_modules": list_package_folders(), **({} if "excludes" in submitted else EXCLUDES)})
+    if reasons := describe_reasons(compare_programs()):
+        raise ClusterError(
+            f"rag-on-ray was shipped, but not completely ({reasons}): the excludes of the job's runtime_env must not "
+            "match its files"
+        )
+
+
+def describe_reasons(programs: Sequence[NodeProgram]) -> str:
+    """The nodes that need the program with their reasons, or an empty string."""
+    return "; ".join(f"{program.node}: {program.reason}" for program in programs if program.reason)
 
 
 def list_package_folders() -> list[str]:

@@ -1,16 +1,13 @@
 """The rule for secrets in a command: others can read its arguments, and Ray stores those of a submitted job."""
 
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from jobs.provenance import hide_secrets
+from jobs.submitted_job import is_submitted_job, read_runtime_env
 from rag_core.errors import UsageError
 from rag_core.private_files import MARKS
 from rag_core.secret_references import is_reference
 
-SUBMITTED_JOB = "RAY_JOB_CONFIG_JSON_ENV_VAR"
-"""The variable that Ray sets in the process of a submitted job: its runtime environment as JSON."""
 ADVICE = "set it in the environment, such as RAG_STORE__URL, or refer to it: env:NAME or file:/path"
 
 
@@ -33,7 +30,7 @@ def refuse_submitted_secrets(overrides: Sequence[str]) -> None:
 
     Only the settings of this program and the variables of libpq are examined.
     """
-    if SUBMITTED_JOB not in os.environ:
+    if not is_submitted_job():
         return
     names = [
         assignment.partition("=")[0] for assignment in (*overrides, *_list_variables()) if holds_secret(assignment)
@@ -48,8 +45,7 @@ def refuse_submitted_secrets(overrides: Sequence[str]) -> None:
 
 def _list_variables() -> Iterator[str]:
     """Yields the `env_vars` of the job as assignments of settings."""
-    environment = json.loads(os.environ[SUBMITTED_JOB]).get("runtime_env") or {}
-    variables: Mapping[str, str] = environment.get("env_vars") or {}
+    variables: Mapping[str, str] = read_runtime_env().get("env_vars") or {}
     for name, value in variables.items():
         if name.startswith("RAG_"):
             yield f"{name.removeprefix('RAG_').lower().replace('__', '.')}={value}"

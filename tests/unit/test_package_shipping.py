@@ -1,5 +1,6 @@
 """The program on the nodes of a cluster, and what a job does about a node that lacks it."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from jobs import package_shipping
 from jobs.cluster_nodes import Answer, Node
 from jobs.node_program import describe_program, digest_files
 from jobs.package_shipping import (
+    EXCLUDES,
     SHIPPED_PACKAGES,
     NodeProgram,
     compare_program,
@@ -20,6 +22,7 @@ from jobs.package_shipping import (
     ship_program,
 )
 from jobs.ray_connection import UNLIMITED
+from jobs.submitted_job import SUBMITTED_JOB
 from rag_core.errors import ClusterError
 
 NODE = Node(id="a" * 56, address="10.0.0.2", host="worker", cpus=4, gpus=0, metrics_port=8080)
@@ -81,18 +84,42 @@ def test_a_node_without_requirements_or_a_cluster_without_answers_is_refused(mon
         join_cluster()
 
 
+def pretend_cluster(monkeypatch: pytest.MonkeyPatch, mode: int, submitted: dict[str, Any], after: str) -> list[Any]:
+    """Makes Ray accept a new connection, after which a node has the reason `after`. Returns the environments."""
+    environments: list[Any] = []
+    context = SimpleNamespace(worker=SimpleNamespace(mode=mode))
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    monkeypatch.setattr(package_shipping, "start_ray", lambda _, environment: environments.append(environment))
+    monkeypatch.setattr(package_shipping, "compare_programs", lambda: [NodeProgram(node="10.0.0.2", reason=after)])
+    monkeypatch.setenv(SUBMITTED_JOB, json.dumps({"runtime_env": submitted}))
+    return environments
+
+
 @pytest.mark.parametrize(
-    ("mode", "runtime_env", "message"),
+    ("mode", "submitted", "after", "message"),
     [
-        (ray.WORKER_MODE, {}, "cannot be shipped by a worker of Ray"),
-        (ray.SCRIPT_MODE, {"py_modules": ["gcs://theirs.zip"]}, "runtime_env has py_modules"),
+        (ray.WORKER_MODE, {}, "", "cannot be shipped by a worker of Ray"),
+        (ray.SCRIPT_MODE, {"py_modules": ["gcs://theirs.zip"]}, "", "runtime_env has py_modules"),
+        (ray.SCRIPT_MODE, {"excludes": ["*.yaml"]}, "rag-on-ray is not installed", "was shipped, but not completely"),
     ],
 )
-def test_nothing_that_a_job_has_is_replaced(
-    mode: int, runtime_env: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
+def test_a_program_that_cannot_be_shipped_is_an_error_that_names_the_nodes(
+    mode: int, submitted: dict[str, Any], after: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    context = SimpleNamespace(worker=SimpleNamespace(mode=mode), runtime_env=runtime_env)
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    pretend_cluster(monkeypatch, mode, submitted, after)
     with pytest.raises(ClusterError, match=message) as refusal:
         ship_program([LACKING], UNLIMITED)
     assert "10.0.0.2: rag-on-ray is not installed" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("submitted", "excludes"), [({"working_dir": "gcs://job.zip"}, EXCLUDES), ({"excludes": ["*.log"]}, {})]
+)
+def test_nothing_that_a_job_has_is_replaced(
+    submitted: dict[str, Any], excludes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray refuses to merge two environments with the same key."""
+    environments = pretend_cluster(monkeypatch, ray.SCRIPT_MODE, submitted, after="")
+    ship_program([LACKING], UNLIMITED)
+    assert environments == [{"py_modules": list_package_folders(), **excludes}]

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from rag_cli.terminal.command_secrets import SUBMITTED_JOB, refuse_submitted_secrets
+from jobs.submitted_job import SUBMITTED_JOB
+from rag_cli.terminal.command_secrets import refuse_submitted_secrets
 from rag_core.errors import UsageError
 
 DSN = "postgresql://rag:hunter2@db.internal/rag"
