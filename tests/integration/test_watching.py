@@ -136,7 +136,7 @@ def write_configuration(folder: Path, metrics: str, files: str) -> Path:
     jobs["ray"]["file_sd_configs"] = [{"files": [str(discovery)]}]
     jobs["node"]["static_configs"] = [{"targets": [files]}]
     configuration["scrape_configs"] = [jobs["ray"], jobs["node"]]
-    configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    configuration["global"] = {"scrape_interval": "5s", "scrape_timeout": "5s", "evaluation_interval": "2s"}
     configuration["rule_files"] = [str(PROMETHEUS / "rules" / "*.yaml")]
     del configuration["alerting"]
     path = folder / "prometheus.yaml"
