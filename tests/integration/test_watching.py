@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import time
@@ -22,7 +21,7 @@ import yaml
 from hosts import RAG, free_port, with_interrupts
 from pdfs import pdf
 from prometheus import Prometheus, publish_files, run_prometheus
-from promql import read_dashboards, read_panels, read_rules, read_runbook, with_bool
+from promql import panel_expressions, read_rules, read_runbook, with_bool
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier
 from trees import HASHING, write
@@ -137,7 +136,7 @@ def write_configuration(folder: Path, metrics: str, files: str) -> Path:
     jobs["ray"]["file_sd_configs"] = [{"files": [str(discovery)]}]
     jobs["node"]["static_configs"] = [{"targets": [files]}]
     configuration["scrape_configs"] = [jobs["ray"], jobs["node"]]
-    configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    configuration["global"] = {"scrape_interval": "5s", "scrape_timeout": "5s", "evaluation_interval": "2s"}
     configuration["rule_files"] = [str(PROMETHEUS / "rules" / "*.yaml")]
     del configuration["alerting"]
     path = folder / "prometheus.yaml"
@@ -242,12 +241,8 @@ def expressions() -> dict[str, str]:
         f"{rule.file} {rule.record or rule.alert} {rule.labels.get('severity', '')}": rule.expression
         for rule in read_rules()
     }
-    for dashboard in read_dashboards():
-        for panel in read_panels(dashboard):
-            for target in panel["targets"]:
-                text = target["expr"].replace("$__rate_interval", "1m")
-                places[f"{dashboard['uid']} {panel['title']} {target['refId']}"] = re.sub(r"\$\w+", ".*", text)
-    return {place: with_bool(text) for place, text in (places | read_runbook()).items()}
+    places |= panel_expressions() | read_runbook()
+    return {place: with_bool(text) for place, text in places.items()}
 
 
 def test_every_expression_returns_a_series(watched: Watched) -> None:

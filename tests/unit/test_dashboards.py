@@ -1,10 +1,13 @@
 """Grafana's dashboards."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
+from debian import find_program
 from promql import DASHBOARDS as FILES
-from promql import metric_names, program_metrics, read_dashboards, read_panels
+from promql import metric_names, panel_expressions, program_metrics, read_dashboards, read_panels, read_runbook
 
 from rag_core.evaluation.drift import DRIFT
 from rag_core.evaluation.gate_metrics import GATE_METRICS
@@ -60,10 +63,17 @@ def test_a_panel_that_does_not_fit_begins_a_new_line() -> None:
 
 
 def test_panels_name_only_metrics_that_exist() -> None:
-    expressions = [
-        target["expr"] for board in read_dashboards() for panel in read_panels(board) for target in panel["targets"]
-    ]
-    assert {name for expression in expressions for name in metric_names(expression)} - program_metrics() == set()
+    assert {name for text in panel_expressions().values() for name in metric_names(text)} - program_metrics() == set()
+
+
+def test_every_expression_of_panels_and_runbook_parses(tmp_path: Path) -> None:
+    expressions = [*panel_expressions().values(), *read_runbook().values()]
+    rules = [{"record": "expression", "expr": text, "labels": {"n": f"{n}"}} for n, text in enumerate(expressions)]
+    path = tmp_path / "expressions.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "expressions", "rules": rules}]}))
+    command = [str(find_program("promtool")), "check", "rules", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_variables_name_labels_of_the_metrics_that_they_read() -> None:

@@ -16,4 +16,4 @@ STAGE = "orchestration_stage_duration_seconds"
 
 
 def quantile_of(quantile: float, histogram: str, selector: str, labels: str) -> str:
-    return f"histogramquantile_of({quantile}, sum by (le, {labels}) (rate({histogram}_bucket{{{selector}}}{RATE})))"
+    return f"histogram_quantile({quantile}, sum by (le, {labels}) (rate({histogram}_bucket{{{selector}}}{RATE})))"
