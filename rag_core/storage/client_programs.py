@@ -24,7 +24,7 @@ def find_program(name: str, version: int) -> Path:
 
     Raises StoreError with the versions that exist.
     """
-    versions = {path: _read_version(path) for path in _list_programs(name)}
+    versions = {path: read_version(path) for path in _list_programs(name)}
     suitable = {path: found for path, found in versions.items() if found >= version}
     if not suitable:
         existing = ", ".join(f"{path} has version {found}" for path, found in versions.items()) or "there is none"
@@ -87,7 +87,7 @@ def _list_programs(name: str) -> Iterator[Path]:
 
 
 @cache
-def _read_version(program: Path) -> int:
+def read_version(program: Path) -> int:
     """The major version of the program, or 0 if it does not run."""
     try:
         printed = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
