@@ -24,10 +24,10 @@ def find_program(name: str, version: int) -> Path:
 
     Raises StoreError with the versions that exist.
     """
-    versions = {path: _read_version(path) for path in _list_programs(name)}
-    suitable = {path: found for path, found in versions.items() if found >= version}
+    versions = {path: read_version(path) for path in _list_programs(name)}
+    suitable = {path: major for path, major in versions.items() if major >= version}
     if not suitable:
-        existing = ", ".join(f"{path} has version {found}" for path, found in versions.items()) or "there is none"
+        existing = ", ".join(f"{path} has version {major}" for path, major in versions.items()) or "there is none"
         raise StoreError(
             f"{name} must have version {version} or newer, as the server has, but {existing}: "
             f"install the client programs of Postgres {version}"
@@ -67,15 +67,19 @@ def run_program(
 
 
 def _connection_environment(connection: Connection) -> dict[str, str]:
-    """The environment of this process, with libpq's variables set to the parameters of the connection."""
-    options = pq.Conninfo.parse(connection.info.dsn.encode())
+    """The environment of this process, with libpq's variables set to the parameters of the connection.
+
+    The host is the one of the connection, because a snapshot exists there only; a DSN can list several.
+    """
+    info = connection.info
+    options = pq.Conninfo.parse(info.dsn.encode())
     parameters = {
         option.envvar.decode(): option.val.decode()
         for option in options
         if option.envvar and option.val is not None and option.keyword != b"options"
     }
-    password = {"PGPASSWORD": connection.info.password} if connection.info.password else {}
-    return {**os.environ, **parameters, **password, "LC_ALL": "C"}
+    actual = {"PGHOST": info.host, "PGHOSTADDR": info.hostaddr, "PGPORT": str(info.port), "PGPASSWORD": info.password}
+    return {**os.environ, **parameters, **{name: value for name, value in actual.items() if value}, "LC_ALL": "C"}
 
 
 def _list_programs(name: str) -> Iterator[Path]:
@@ -87,7 +91,7 @@ def _list_programs(name: str) -> Iterator[Path]:
 
 
 @cache
-def _read_version(program: Path) -> int:
+def read_version(program: Path) -> int:
     """The major version of the program, or 0 if it does not run."""
     try:
         printed = subprocess.run([program, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603

@@ -8,16 +8,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import LiteralString
 
+import psycopg
 from psycopg import Connection
 
 from rag_core.errors import DumpError, StoreError
-from rag_core.storage.client_programs import find_program, run_program
+from rag_core.storage.client_programs import find_program, read_version, run_program
 from rag_core.storage.manifest import MANIFESTS, Manifest, TableContents, manifest_path, measure_file, read_tables
 from rag_core.storage.postgres import Postgres, translate_connection_errors
-from rag_core.storage.row_security import HAS_WORKER, SEES_ALL_ROWS
+from rag_core.storage.row_security import ASSUME_WORKER, HAS_WORKER, SEES_ALL_ROWS
 from rag_core.storage.schema import read_versions
 
 SNAPSHOT: LiteralString = "set transaction isolation level repeatable read read only"
+PG_DUMP_OPTIONS = ("--format=custom", "--schema=rag", "--no-unlogged-table-data")
 EXPORT: LiteralString = "select pg_export_snapshot()"
 
 
@@ -34,26 +36,29 @@ def dump_store(
     for existing in (file, manifest_path(file)):
         if existing.exists() and not replace:
             raise DumpError(f"{existing} exists; pass --yes to replace it")
-    with translate_connection_errors(), postgres.connect("rag_worker") as connection, _partial_files(file) as partial:
-        version, _ = read_versions(connection)
-        if not version:
+    with (
+        translate_connection_errors(),
+        psycopg.connect(postgres.read_dsn(), autocommit=True) as connection,
+        _partial_files(file) as partial,
+    ):
+        schema_version, _ = read_versions(connection)
+        if not schema_version:
             raise DumpError("the store has no schema, so there is nothing to dump")
-        postgres_version = connection.info.server_version // 10_000
-        program = find_program("pg_dump", postgres_version)
-        arguments = ["--format=custom", "--schema=rag", "--no-unlogged-table-data", *_role_arguments(connection)]
+        program = find_program("pg_dump", connection.info.server_version // 10_000)
         with connection.transaction():
             connection.execute(SNAPSHOT)
             ((snapshot,),) = connection.execute(EXPORT).fetchall()
+            options = _see_all_rows(connection)
             tables = read_tables(connection, lambda table: report_progress(f"reading {table}"))
-            arguments += [f"--snapshot={snapshot}", f"--file={partial}"]
+            arguments = [*PG_DUMP_OPTIONS, *options, f"--snapshot={snapshot}", f"--file={partial}"]
             run_program(program, arguments, connection, report_progress)
-        manifest = _describe_dump(partial, version, postgres_version, tables)
+        manifest = _describe_dump(partial, schema_version, read_version(program), tables)
         _publish(partial, file, manifest)
     return manifest
 
 
-def _role_arguments(connection: Connection) -> list[str]:
-    """The options with which pg_dump sees all rows, although row-level security is forced.
+def _see_all_rows(connection: Connection) -> list[str]:
+    """Assumes a role that sees all rows until the transaction ends, and returns the options of pg_dump that do so.
 
     Raises StoreError if the login sees the rows of one tenant only.
     """
@@ -66,6 +71,7 @@ def _role_arguments(connection: Connection) -> list[str]:
             f"the login {connection.info.user} sees the rows of one tenant only: grant it the role rag_worker, or "
             "make the dump as a superuser, or as a role with BYPASSRLS"
         )
+    connection.execute(ASSUME_WORKER)
     return ["--role=rag_worker", "--enable-row-security"]
 
 

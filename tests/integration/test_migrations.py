@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
+from commands import rag_in_process
 from schema_catalog import read_locked
 from targets import superuser
 from waiting import wait_until
@@ -157,3 +158,18 @@ def test_two_processes_migrate_a_store_once(postgres: Postgres, monkeypatch: pyt
     assert read_version(store) == NEWEST
     with psycopg.connect(postgres.dsn, autocommit=True) as connection:
         connection.execute("drop database migrated_twice with (force)")
+
+
+def test_the_command_shows_what_is_missing_and_then_migrates(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rag, options = rag_in_process(capfd), ("--store", store.dsn)
+    up_to_date = rag("store", "migrate", *options)
+    assert (up_to_date.code, up_to_date.out, up_to_date.err) == (0, "", "the schema is up to date\n")
+    name = f"{NEWEST + 1:04}_notes.sql"
+    row = {"number": NEWEST + 1, "name": name, "kind": "transaction", "locks": "jobs, for a change of the catalog only"}
+    with further_migration(monkeypatch, "notes", f"-- Locks: {row['locks']}.\n{ADD_COLUMN}"):
+        assert rag("store", "migrate", "--dry-run", "--json", *options).json == [row]
+        assert read_version(store) == NEWEST
+        assert name in rag("store", "migrate", *options).out
+        assert read_version(store) == NEWEST + 1
