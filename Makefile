@@ -14,8 +14,8 @@ export PYTHONDONTWRITEBYTECODE :=
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-rest test-browser chaos vllm test-vllm debian check lint readability reference \
-  manifests docs bench lock image-check release clean
+.PHONY: help setup demo test test-rest test-browser chaos vllm test-vllm debian check lint notebooks readability \
+  reference manifests docs bench lock image-check release clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -69,6 +69,9 @@ lint: $(READY)  ## style, types, architecture and plain words
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.readability
+
+notebooks: $(READY)  ## run the notebooks, with their outputs and pictures in build/notebooks
+	$(BIN)/python -m tools.notebooks
 
 readability: $(READY) build/compared  ## the figures of plain words, with those of three other projects
 	$(BIN)/python -m tools.readability --compare build/compared/starlette build/compared/psycopg build/compared/procrastinate

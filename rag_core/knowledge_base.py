@@ -289,7 +289,8 @@ class KnowledgeBase:
     ) -> tuple[str, list[Chunk]]:
         """Returns the stored text of a document, and its chunks in text order.
 
-        Raises NotFoundError if the collection has no text of this document that `groups` can read.
+        `uri` is as `rag documents list` prints it; that of a document of `add` begins with `push:///`. Raises
+        NotFoundError if the collection has no text of this document that `groups` can read.
         """
         id, readers = document_id(self._settings.tenant, collection, uri), _check_groups("groups", groups)
         with self._postgres.connect() as connection:

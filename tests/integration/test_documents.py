@@ -80,6 +80,12 @@ def test_the_stages_are_called_as_functions(reader: Reader) -> None:
     reader.follow(page("how-to/functions"))
 
 
+def test_views_of_notebooks_are_for_own_documents(reader: Reader, tmp_path: Path) -> None:
+    (tmp_path / "demo").symlink_to(DOCS.parent / "demo")
+    reader.follow(page("how-to/notebooks"))
+    assert (tmp_path / "movement.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_a_configuration_of_another_shape_is_imported(reader: Reader) -> None:
     reader.follow(page("how-to/import"))
 

@@ -69,6 +69,37 @@ def test_a_hit_is_the_span_of_its_document_that_it_says_it_is(knowledge: Knowled
     assert hit.origin.updated_at is not None
 
 
+def test_a_stored_document_is_read_with_its_chunks(knowledge: KnowledgeBase, docs: Path) -> None:
+    text, chunks = knowledge.read((docs / "keys.md").as_uri())
+    assert text == TREE["keys.md"]
+    assert [chunk.ordinal for chunk in chunks] == list(range(len(chunks)))
+    assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
+    assert [hit.chunk for hit in knowledge.search(QUESTION, k=1)] == chunks
+
+
+def test_a_document_that_is_not_stored_cannot_be_read(knowledge: KnowledgeBase, docs: Path) -> None:
+    uri = (docs / "missing.md").as_uri()
+    with pytest.raises(NotFoundError, match=f"'default' has no text of {uri}, or only members of other groups"):
+        knowledge.read(uri)
+    with pytest.raises(NotFoundError, match="'other'"):
+        knowledge.read((docs / "keys.md").as_uri(), collection="other")
+
+
+def test_a_document_of_a_group_is_read_only_by_its_members(knowledge: KnowledgeBase) -> None:
+    knowledge.add([Document(uri="pay", text="Wages are paid on Fridays.", access=("staff",))], "pay")
+    with pytest.raises(NotFoundError, match="has no text of push:///pay, or only members"):
+        knowledge.read("push:///pay", "pay")
+    assert knowledge.read("push:///pay", "pay", groups=["staff"])[0] == "Wages are paid on Fridays."
+
+
+def test_any_text_is_judged_by_passages(knowledge: KnowledgeBase) -> None:
+    passages = knowledge.ask(QUESTION).passages[:1]
+    verdict = knowledge.judge("The keys are rotated every ninety days. The keys weigh 45 grams.", passages)
+    assert [claim.grade for claim in verdict.claims] == ["supported", "unsupported"]
+    assert verdict.claims[1].reason == "45 is not in the passages"
+    assert verdict.method == "lexical proxy"
+
+
 def test_it_works_also_where_an_event_loop_runs(store: Postgres, docs: Path) -> None:
     async def notebook() -> list[Hit]:
         with open_knowledge_base(store.dsn, settings=HASHING) as kb:

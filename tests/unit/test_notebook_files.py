@@ -8,6 +8,7 @@ from typing import Any
 import nbformat
 import pytest
 
+from tools import notebooks
 from tools.notebooks import METADATA, clear_notebook, list_notebooks, list_pictures
 
 ROOT = Path(__file__).parents[2]
@@ -65,3 +66,14 @@ def test_clearing_removes_outputs_and_the_metadata_of_editors() -> None:
     assert list_pictures(cleared) == []
     assert cleared.metadata == METADATA
     assert cleared.cells[0] == {**nbformat.v4.new_code_cell("1 + 1", id="sum"), "metadata": {}}
+
+
+def test_the_command_clears_the_file_that_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("one", "two"):
+        cell = nbformat.v4.new_code_cell("1 + 1", id="sum", execution_count=3)
+        nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / f"{name}.ipynb")
+    monkeypatch.setattr(notebooks, "FOLDER", tmp_path)
+    monkeypatch.setattr("sys.argv", ["notebooks", "--clear", "one"])
+    notebooks.main()
+    counts = [read_notebook(tmp_path / f"{name}.ipynb").cells[0].execution_count for name in ("one", "two")]
+    assert counts == [None, 3]

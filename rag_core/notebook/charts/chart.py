@@ -17,7 +17,7 @@ except ModuleNotFoundError as error:
 BLUE, VERMILION, GREEN, ORANGE, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7"
 INK, GREY, PALE = "#222222", "#767676", "#d9d9d9"
 DOTS_PER_INCH = 160
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,
     "axes.spines.right": False,
