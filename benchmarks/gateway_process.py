@@ -1,5 +1,6 @@
 """`rag serve` as a process of a benchmark or a test, which can be terminated and started again on the same port."""
 
+import json
 import os
 import signal
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from benchmarks.free_port import find_free_port
 
+START_ATTEMPTS = 6
+"""The number of times that a gateway is started. Ray itself gives up if it is not there after 30 seconds."""
 STOP_TIMEOUT = 120.0
 """Seconds in which a terminated gateway ends."""
 
@@ -34,12 +37,9 @@ class GatewayProcess:
         return self.folder / f"gateway-{self.port}.log"
 
     def start(self) -> float:
-        """Starts the gateway and waits until it is ready. Returns the seconds that this took.
-
-        Tries twice, because Ray gives up after 30 seconds on a busy machine.
-        """
+        """Starts the gateway and waits until it is ready. Returns the seconds that this took."""
         began = time.monotonic()
-        if not (self._try_start() or self._try_start()):
+        if not any(self._try_start() for _ in range(START_ATTEMPTS)):
             raise SystemExit(f"the gateway did not start: {self.log.read_text()}")
         return time.monotonic() - began
 
@@ -48,7 +48,8 @@ class GatewayProcess:
         environment = {**os.environ, "RAG_STORE__URL": self.store, "RAG_HOME": str(self.folder / "home")}
         with self.log.open("a") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
-        return bool(self._process.stdout and self._process.stdout.readline())  # it prints its URL when it is ready
+        line = self._process.stdout.readline() if self._process.stdout else ""
+        return "url" in json.loads(line or "{}")  # it prints its URL when it is ready, or an error
 
     def terminate(self) -> int:
         """Ends the gateway by SIGTERM. Returns its exit code."""

@@ -186,9 +186,11 @@ def _start_ray(ingress: dict[str, str], metrics_port: int, on_progress: Progress
             on_progress(f"metrics for Prometheus at http://{LOOPBACK}:{metrics_port}/metrics")
             yield
         finally:
-            with redirect_stdout(sys.stderr):  # Ray prints a line about the end of the controller
-                serve.shutdown()  # type: ignore[no-untyped-call]
-                ray.shutdown()
+            # else, after a failed start, Serve would start another Ray, or shut down the Serve of another one
+            if ray.is_initialized():
+                with redirect_stdout(sys.stderr):  # Ray prints a line about the end of the controller
+                    serve.shutdown()  # type: ignore[no-untyped-call]
+                    ray.shutdown()
 
 
 @contextmanager
