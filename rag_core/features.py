@@ -138,7 +138,7 @@ def list_feature_settings(tree: Tree, flags: object) -> Mapping[str, Any]:
     """
     checked = _check_flags(flags)
     values: dict[str, Any] = {}
-    for name, is_on in (_list_later_features(checked) | checked).items():
+    for name, is_on in {**_list_later_features(checked), **checked}.items():
         if name in PHASE_FLAGS:
             continue
         feature = FEATURES[name]
