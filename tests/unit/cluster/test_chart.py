@@ -20,6 +20,7 @@ from charts import (
     all_pods,
     cluster_specs,
     example_files,
+    matches,
     pod_templates,
     render_example,
     select_kind,
@@ -30,7 +31,7 @@ from jsonschema import Draft7Validator
 from ray_kinds import MAX_NAME, NAME, RAY_KINDS
 
 import rag_core
-from jobs.ray_runner import RAY_ENVIRONMENT
+from jobs.ray_connection import RAY_ENVIRONMENT
 from rag_core.errors import ConfigError
 from rag_core.settings import load_settings
 from rag_core.settings_schema import file_schema
@@ -188,9 +189,9 @@ def test_versions_are_those_of_the_project_and_of_ray() -> None:
     assert {spec["rayVersion"] for spec in specs} == {ray.__version__}
 
 
-@pytest.mark.parametrize("name", ["default", "gpu", "full"])
+@pytest.mark.parametrize("name", ["default", "gpu", "trial", "full"])
 def test_the_replicas_of_all_deployments_fit_the_workers(name: str) -> None:
-    """At their minimum and at their maximum, in GPUs and in CPUs."""
+    """In GPUs and in CPUs: at their minimum, at their maximum, and while all replicas of the minimum are replaced."""
     [document] = select_kind(name, "RayService")
     [application] = yaml.safe_load(document["spec"]["serveConfigV2"])["applications"]
     groups = document["spec"]["rayClusterConfig"]["workerGroupSpecs"]
@@ -198,6 +199,7 @@ def test_the_replicas_of_all_deployments_fit_the_workers(name: str) -> None:
     for resource in ("cpu", "nvidia.com/gpu"):
         supply = sum(group["maxReplicas"] * float(group_limits(group).get(resource, 0)) for group in groups)
         assert sum(demand["max"] * demand[resource] for demand in demands) <= supply
+        assert sum(demand["peak"] * demand[resource] for demand in demands) <= supply
     gateways = next(group for group in groups if group["groupName"] == "cpu")
     smallest = sum(demand["min"] * demand["cpu"] for demand in demands if not demand["nvidia.com/gpu"])
     assert smallest <= gateways["minReplicas"] * float(group_limits(gateways)["cpu"])
@@ -215,12 +217,15 @@ def list_demands(application: Mapping[str, Any]) -> list[dict[str, float]]:
     for deployment in application["deployments"]:
         options = deployment["ray_actor_options"]
         demand = {"cpu": options["num_cpus"], "nvidia.com/gpu": options.get("num_gpus", 0)}
-        demands.append(demand | replica_limits(deployment.get("autoscaling_config", {})))
+        limits = replica_limits(deployment.get("autoscaling_config", {}))
+        surge = limits["min"] * (1 + deployment.get("max_surge_percent", 0) / 100)
+        demands.append(demand | limits | {"peak": surge})
     return demands
 
 
 def replica_limits(autoscaling: Mapping[str, Any]) -> dict[str, float]:
-    return {"min": autoscaling.get("min_replicas", 1), "max": autoscaling.get("max_replicas", 1)}
+    least = autoscaling.get("min_replicas", 1)
+    return {"min": least, "peak": least, "max": autoscaling.get("max_replicas", 1)}
 
 
 def test_the_models_on_gpus_are_deployed_as_in_the_serve_config() -> None:
@@ -294,6 +299,23 @@ def test_rules_are_those_of_the_repository() -> None:
     rules = {rule["metadata"]["name"]: rule["spec"] for rule in select_kind("full", "PrometheusRule")}
     files = (ROOT / "cluster" / "prometheus" / "rules").glob("*.yaml")
     assert rules == {f"rag-{file.stem}": yaml.safe_load(file.read_text()) for file in files}
+
+
+def test_monitored_metrics_have_the_names_that_rules_and_dashboards_use() -> None:
+    """Prometheus itself and its operator spell the keys differently."""
+    [monitor] = select_kind("full", "PodMonitor")
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    config = yaml.safe_load((ROOT / "cluster" / "prometheus" / "prometheus.yaml").read_text())
+    ray = next(job for job in config["scrape_configs"] if job["job_name"] == "ray")
+    spelled = {"source_labels": "sourceLabels", "target_label": "targetLabel"}
+    relabelings = [
+        {spelled.get(key, key): value for key, value in rule.items()} for rule in ray["metric_relabel_configs"]
+    ]
+    assert endpoint["metricRelabelings"] == relabelings
+    assert endpoint["interval"] == config["global"]["scrape_interval"]
+    pods = [pod for pod in all_pods("full") if matches(monitor["spec"]["selector"], pod["metadata"]["labels"])]
+    ports = [port["name"] for pod in pods for port in pod["spec"]["containers"][0].get("ports", [])]
+    assert ports.count(endpoint["port"]) >= 4
 
 
 def test_the_notes_name_the_service_and_the_namespace() -> None:

@@ -55,8 +55,8 @@ def test_a_wrong_value_is_refused_by_name(assignment: str, message: str) -> None
         ),
         (
             "default",
-            "serve.workers.minReplicas=5",
-            "^minReplicas must be at most maxReplicas, got 5 and 4 for the group cpu",
+            "serve.workers.minReplicas=6",
+            "^minReplicas must be at most maxReplicas, got 6 and 5 for the group cpu",
         ),
     ],
 )
