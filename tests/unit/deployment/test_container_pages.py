@@ -34,7 +34,7 @@ def test_commands_in_containers_exist() -> None:
     commands = commands_in_containers()
     assert [" ".join(command[:2]) for command in commands] == [
         *("ingest /srv/sources", "search How long may a dive last in cold water?", "keys create"),
-        *("serve --host", "keys create", "ingest /srv/sources"),
+        *("serve --host", "keys create", "ingest /srv/sources", "ingest /srv/sources"),
     ]
     for command in commands:
         check_rag(command)
