@@ -38,8 +38,8 @@ STORE = Dashboard(
                     queries=(Query("sum(tenant:orchestration_audit_rows_dropped:increase10m) or vector(0)", "rows"),),
                 ),
                 Panel(
-                    title="Requests that the store's breaker stops",
-                    description="State of the store's circuit breaker: 0 closed, 1 half-open, 2 open.",
+                    title="Circuit breaker of the store",
+                    description="The worst state over all gateways: 0 closed, 1 half-open, 2 open.",
                     unit="none",
                     limit=1,
                     queries=(Query('max(orchestration_circuit_breaker_state{service="store"})', "store"),),
