@@ -39,6 +39,10 @@ def small_settings(models: Path, dsn: str, endpoint: str) -> list[str]:
         f"retrieval.reranker={{model: {models / 'tiny-reranker'}, device: cpu}}",
         f"guard.judge={{model: {models / 'tiny-nli'}, device: cpu}}",
         f"generation={json.dumps(generation)}",
+        # a slow machine fails no request: only replicas that are missing do
+        "answering.budget=none",
+        "retrieval.timeout_ms=60000",
+        "retrieval.retriever.timeout_ms=60000",
     ]
 
 
