@@ -59,6 +59,14 @@ def small_shape(settings: Sequence[str], port: int, replicas: int = 2) -> dict[s
     return shape
 
 
+def gateways_only(shape: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """The Serve config without deployments of models, for a machine that is too small for them."""
+    (application,) = shape["applications"]
+    arguments = {"profile": "default", "set": list(settings), "deployments": []}
+    gateways = [deployment for deployment in application["deployments"] if deployment["name"] == "Gateway"]
+    return {**shape, "applications": [{**application, "args": arguments, "deployments": gateways}]}
+
+
 def ingest_texts(folder: Path, settings: Sequence[str], profile: str = "gpu") -> None:
     """Writes the documents to a new folder, and ingests them."""
     folder.mkdir(parents=True)
