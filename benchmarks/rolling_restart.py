@@ -7,10 +7,12 @@ if its connection broke. Nobody repeats a request that got a response.
     python -m benchmarks.rolling_restart --of one-process
     python -m benchmarks.rolling_restart --of replicas
     python -m benchmarks.rolling_restart --of replicas --surge 0
+    python -m benchmarks.rolling_restart --of replicas --without-models
 
 `processes` are two `rag serve` behind a load balancer that reads `/readyz`. They are terminated and started again, one
 after the other. `one-process` is a single one. `replicas` are those of cluster/serve/gpu.yaml on three nodes of Ray,
-with tiny models on CPUs. A changed setting replaces all of them, and so does another release of the program.
+with tiny models on CPUs, or only its gateways with the hashing embedder. A changed setting replaces all of them, and so
+does another release of the program.
 """
 
 import argparse
@@ -28,11 +30,12 @@ from benchmarks.gateway_process import GatewayProcess
 from benchmarks.idempotent_clients import Balancer, Load, Phases, Summary, send_requests
 from benchmarks.machine import heading
 from benchmarks.scratch import scratch_folder
-from benchmarks.small_shape import QUESTION, ingest_texts, small_settings, small_shape, write_tiny_models
+from benchmarks.small_shape import QUESTION, gateways_only, ingest_texts, small_settings, small_shape, write_tiny_models
 from benchmarks.tcp_servers import run_over_tcp
 from benchmarks.three_nodes import ThreeNodes, three_nodes
 
-HASHING = ("embedding.type=hashing",)
+HASHING = ("embedding.type=hashing", "answering.budget=none", "retrieval.timeout_ms=60000")
+"""Settings without a model, and without limits that a slow machine would exceed."""
 WARM_UP_SECONDS = 5.0
 
 Change = Callable[[], object]
@@ -43,7 +46,7 @@ def main() -> None:
     print(heading(), flush=True)
     with scratch_folder() as scratch, run_over_tcp(scratch / "postgres") as store:
         if arguments.of == "replicas":
-            with serve_on_three_nodes(scratch, store, arguments.surge) as (cluster, shape):
+            with serve_on_three_nodes(scratch, store, arguments.surge, arguments.without_models) as (cluster, shape):
                 changes = {
                     "changed setting": lambda: change_setting(cluster, shape, scratch),
                     "another release": lambda: change_release(cluster, shape, scratch),
@@ -98,25 +101,39 @@ def restart(gateway: GatewayProcess) -> Change:
 
 @contextmanager
 def serve_on_three_nodes(
-    scratch: Path, store: str, surge: int | None = None
+    scratch: Path, store: str, surge: int | None = None, without_models: bool = False
 ) -> Iterator[tuple[ThreeNodes, dict[str, Any]]]:
-    """Serves the shape for GPUs with tiny models. `surge` replaces `max_surge_percent` of all deployments."""
+    """Serves the shape for GPUs with tiny models, or without. `surge` replaces each `max_surge_percent`."""
     with ExitStack() as stack:
         port = find_free_port()
-        endpoint = stack.enter_context(subprocess.Popen([sys.executable, "-m", "benchmarks.chat_endpoint", str(port)]))
-        stack.callback(endpoint.kill)
-        write_tiny_models(scratch / "models")
-        settings = small_settings(scratch / "models", store, f"http://127.0.0.1:{port}/v1")
-        ingest_texts(scratch / "docs", settings)
+        if without_models:
+            settings = [f"store.url={store}", *HASHING]
+        else:
+            stack.enter_context(_run_endpoint(port))
+            write_tiny_models(scratch / "models")
+            settings = small_settings(scratch / "models", store, f"http://127.0.0.1:{port}/v1")
+        ingest_texts(scratch / "docs", settings, "default" if without_models else "gpu")
         environment = {"RAG_HOME": str(scratch / "home"), "RAG_STORE__URL": store}
         cluster = stack.enter_context(three_nodes(scratch, environment, worker_cpus=2))
         shape = small_shape(settings, find_free_port())
+        if without_models:
+            shape = gateways_only(shape, settings)
         if surge is not None:
             for deployment in shape["applications"][0]["deployments"]:
                 deployment["max_surge_percent"] = surge
         deploy(cluster, shape, scratch / "serve.yaml")
-        wait_until_deployed(cluster, lambda replicas: len(replicas) >= 8)
+        wait_until_deployed(cluster, lambda replicas: len(replicas) >= 2)
         yield cluster, shape
+
+
+@contextmanager
+def _run_endpoint(port: int) -> Iterator[None]:
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks.chat_endpoint", str(port)])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
 
 
 def change_setting(cluster: ThreeNodes, shape: dict[str, Any], folder: Path) -> None:
@@ -146,6 +163,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--pause", type=float, default=0.1, help="seconds after each response")
     parser.add_argument("--seconds", type=float, default=60.0, help="of undisturbed load")
+    parser.add_argument("--without-models", action="store_true", help="only gateways, with the hashing embedder")
     parser.add_argument("--surge", type=int, help="max_surge_percent of all deployments")
     return parser.parse_args()
 

@@ -39,6 +39,10 @@ def small_settings(models: Path, dsn: str, endpoint: str) -> list[str]:
         f"retrieval.reranker={{model: {models / 'tiny-reranker'}, device: cpu}}",
         f"guard.judge={{model: {models / 'tiny-nli'}, device: cpu}}",
         f"generation={json.dumps(generation)}",
+        # a slow machine fails no request: only replicas that are missing do
+        "answering.budget=none",
+        "retrieval.timeout_ms=60000",
+        "retrieval.retriever.timeout_ms=60000",
     ]
 
 
@@ -53,6 +57,14 @@ def small_shape(settings: Sequence[str], port: int, replicas: int = 2) -> dict[s
         deployment["ray_actor_options"] = {"num_cpus": CPUS}
         deployment["autoscaling_config"] |= {"min_replicas": replicas, "max_replicas": replicas}
     return shape
+
+
+def gateways_only(shape: dict[str, Any], settings: Sequence[str]) -> dict[str, Any]:
+    """The Serve config without deployments of models, for a machine that is too small for them."""
+    (application,) = shape["applications"]
+    arguments = {"profile": "default", "set": list(settings), "deployments": []}
+    gateways = [deployment for deployment in application["deployments"] if deployment["name"] == "Gateway"]
+    return {**shape, "applications": [{**application, "args": arguments, "deployments": gateways}]}
 
 
 def ingest_texts(folder: Path, settings: Sequence[str], profile: str = "gpu") -> None:

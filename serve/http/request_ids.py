@@ -10,6 +10,8 @@ from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve.http.lost_replicas import LostReplicas
+
 MAX_REQUEST_ID_CHARS = 200
 
 _NAME = b"x-request-id"
@@ -62,4 +64,4 @@ def read_request_id(header: str) -> str:
 
 def serve_middlewares() -> list[Middleware]:
     """The middlewares that Serve puts around its own: the `SERVE_MIDDLEWARES` of `serve/shape/local.py`."""
-    return [Middleware(RequestIds)]
+    return [Middleware(RequestIds), Middleware(LostReplicas)]
