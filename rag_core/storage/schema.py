@@ -11,6 +11,7 @@ Gateways answer while a store is migrated. Each migration has its own transactio
 and is repeated, so that no query waits longer behind a migration that waits for a lock.
 """
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,6 +36,8 @@ from rag_core.storage.row_security import (
 
 MigrationListener: TypeAlias = Callable[[Migration, int], None]
 """Receives the migration that runs, and the number of rows that its batches have changed so far."""
+
+_logger = logging.getLogger(__name__)
 
 LOCK_TIMEOUT = 0.5
 """Seconds that a migration waits for a lock. New queries of the same table wait as long."""
@@ -86,6 +89,7 @@ def migrate(dsn: str, report_progress: MigrationListener = lambda *_: None) -> N
             _apply_first([migration for migration in pending if migration.kind == "first"], connection)
             for migration in pending:
                 if migration.kind != "first":
+                    _logger.info("applying migration %s", migration.name)
                     report_progress(migration, 0)
                     _apply(migration, connection, report_progress)
 
