@@ -58,6 +58,7 @@ def run_notebook(notebook: Any) -> Any:
     with TemporaryDirectory() as sockets:
         # over unix sockets: TCP would need free ports, and is not encrypted
         config = Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}})
+        config.KernelManager.shutdown_wait_time = CELL_SECONDS  # after a failed cell, the exit removes its store
         NotebookClient(executed, timeout=CELL_SECONDS, resources=resources, config=config).execute()
     return executed
 

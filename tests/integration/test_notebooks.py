@@ -7,6 +7,7 @@ from typing import Any
 
 import nbformat
 import pytest
+from nbclient.exceptions import CellExecutionError
 
 from tools.notebooks import FOLDER, list_notebooks, list_pictures, run_notebook
 
@@ -76,6 +77,13 @@ FACTS: Mapping[str, Mapping[str, object]] = {
 }
 """Values of expressions before the last cell of each notebook."""
 
+OPEN_STORE = """
+from rag_core import open_knowledge_base
+from rag_core.notebook.temporary_home import TemporaryHome
+
+home = TemporaryHome()
+kb = open_knowledge_base()"""
+
 
 def with_facts(notebook: Any, expressions: list[str]) -> Any:
     """A copy whose last cell but one prints the values of the expressions as a list in JSON."""
@@ -112,4 +120,15 @@ def test_a_notebook_shows_what_its_text_claims_and_leaves_nothing_behind(
     pictures = list_pictures(executed)
     assert len(pictures) == PICTURES[name]
     assert all(picture.startswith(b"\x89PNG") and len(picture) > 10_000 for picture in pictures)
+    assert [path.name for path in temporary.glob("rag-*")] == []
+
+
+def test_a_notebook_that_fails_leaves_no_store_behind(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = short_folder / "failed"
+    temporary.mkdir()
+    temporary.chmod(0o755)
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    cells = [nbformat.v4.new_code_cell(source, id=f"cell-{n}") for n, source in enumerate((OPEN_STORE, "1 / 0"))]
+    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+        run_notebook(nbformat.v4.new_notebook(cells=cells))
     assert [path.name for path in temporary.glob("rag-*")] == []
