@@ -12,6 +12,8 @@ from pathlib import Path
 from hosts import free_port
 from waiting import wait_until
 
+from jobs.ray_connection import RAY_ENVIRONMENT
+
 START_SECONDS, STOP_SECONDS = 180, 60
 
 
@@ -70,10 +72,10 @@ class Nodes:
 
 
 def _plain_environment() -> dict[str, str]:
-    """The environment of this process without Ray's and the project's variables, and without the path of the tests."""
+    """The environment of this process without variables of the project and the tests, and with the project's of Ray."""
     plain = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("RAY_", "RAG_")) and name != "PYTHONPATH" and not name.lower().endswith("_proxy")
     }
-    return plain | {"RAY_AUTH_MODE": "disabled"}
+    return plain | RAY_ENVIRONMENT | {"RAY_AUTH_MODE": "disabled"}
