@@ -13,6 +13,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from tools.image.build import Builder, Image
@@ -83,7 +84,8 @@ def local_paths(settings: dict[str, str]) -> tuple[Path, ...]:
 def run(image: Image, command: list[str], volume: Path, is_offline: bool) -> int:
     """The exit code of the command in the image."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("RAG_")}
-    with mount_layers(FOLDER / f"root-{os.getpid()}", image.layers) as root:
+    folder = Path(tempfile.mkdtemp(prefix="root-", dir=FOLDER))  # of this run: others can run at the same time
+    with mount_layers(folder, image.layers) as root:
         for path in ("/tmp", "/dev/shm"):  # noqa: S108 - of the image
             root.mount_memory(path)
         for path in image.volumes:
