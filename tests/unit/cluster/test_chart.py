@@ -228,6 +228,18 @@ def replica_limits(autoscaling: Mapping[str, Any]) -> dict[str, float]:
     return {"min": least, "peak": least, "max": autoscaling.get("max_replicas", 1)}
 
 
+@each_example
+def test_the_head_names_the_port_from_which_kuberay_makes_the_service(name: str) -> None:
+    for document in select_kind(name, "RayService"):
+        config = yaml.safe_load(document["spec"]["serveConfigV2"])
+        spec = document["spec"]["rayClusterConfig"]
+        for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+            ports = {
+                port["name"]: port["containerPort"] for port in group["template"]["spec"]["containers"][0]["ports"]
+            }
+            assert ports["serve"] == config["http_options"]["port"]
+
+
 def test_the_models_on_gpus_are_deployed_as_in_the_serve_config() -> None:
     shipped = yaml.safe_load((ROOT / "cluster" / "serve" / "gpu.yaml").read_text())["applications"][0]
     [document] = select_kind("gpu", "RayService")

@@ -156,6 +156,19 @@ def test_policies_and_budgets_select_pods_that_exist(name: str) -> None:
             assert matches(constraint["labelSelector"], pod["metadata"]["labels"])
 
 
+@each_example
+def test_a_budget_allows_the_eviction_of_a_pod(name: str) -> None:
+    """Kubernetes evaluates only a number as `minAvailable`, because a RayCluster has no subresource `scale`."""
+    services = [document["spec"]["rayClusterConfig"] for document in select_kind(name, "RayService")]
+    least = {group["groupName"]: group["minReplicas"] for spec in services for group in spec["workerGroupSpecs"]}
+    budgets = [document["spec"] for document in select_kind(name, "PodDisruptionBudget")]
+    assert len(budgets) == (0 if name in ("trial", "job-only") else 1)
+    for budget in budgets:
+        assert "maxUnavailable" not in budget
+        group = budget["selector"]["matchLabels"]["rag-on-ray/group"]
+        assert 1 <= budget["minAvailable"] < least[group]
+
+
 def read_policies(name: str) -> dict[str, Any]:
     """The specs of the network policies, by name."""
     return {policy["metadata"]["name"]: policy["spec"] for policy in select_kind(name, "NetworkPolicy")}
