@@ -274,6 +274,19 @@ def test_jobs_run_commands_that_exist() -> None:
     assert [document["metadata"]["name"] for document in select_kind("jobs", "RayCluster")] == ["rag-jobs"]
 
 
+@pytest.mark.parametrize("name", ["jobs", "job-only", "full"])
+def test_a_job_finds_workers_when_it_starts(name: str) -> None:
+    """It uses the CPUs that its cluster has then, and refuses `--gpus` of a cluster with fewer."""
+    for document in (*select_kind(name, "RayCluster"), *select_kind(name, "RayJob")):
+        for spec in cluster_specs(document):
+            least = {group["groupName"]: group["minReplicas"] for group in spec["workerGroupSpecs"]}
+            most = {group["groupName"]: group["maxReplicas"] for group in spec["workerGroupSpecs"]}
+            assert least["cpu"] >= 1
+            if document["kind"] == "RayJob":
+                assert least == most
+                assert least.get("gpu", 0) == document["spec"]["entrypoint"].count("'--gpus' '1'")
+
+
 def test_a_run_has_another_name_when_its_definition_changes() -> None:
     first = {"jobs": {"runs": {"load": {"command": "ingest", "args": ["s3://a"]}}}}
     other = {**first, "image": {"tag": "2"}}
