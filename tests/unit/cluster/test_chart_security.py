@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from charts import (
@@ -15,6 +16,7 @@ from charts import (
     pod_templates,
     render_example,
     select_kind,
+    variables,
 )
 
 from tools.render_chart import read_values
@@ -204,6 +206,14 @@ def test_the_sockets_of_nodes_are_open_to_nodes_of_the_release_alone() -> None:
     assert [rule for rule in rules if "ports" not in rule] == [{"from": [{"podSelector": {"matchLabels": OWN_LABELS}}]}]
     ports = {port["port"] for rule in rules for port in rule.get("ports", [])}
     assert ports == {8000, 8080, 8265}
+
+
+def test_pods_reach_the_endpoints_of_their_variables() -> None:
+    rules = [rule for policy in read_policies("full").values() for rule in policy.get("egress", [])]
+    ports = {port["port"] for rule in rules for port in rule.get("ports", [])}
+    endpoints = [value for value in variables("full").values() if value.startswith("http")]
+    assert {urlsplit(endpoint).port for endpoint in endpoints} - {8265} == {4318}
+    assert 4318 in ports
 
 
 @each_example
