@@ -6,17 +6,19 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
+from math import isnan
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import uuid4
 
 from rag_core.config import TelemetrySettings
-from rag_core.errors import StoreError
+from rag_core.errors import ConfigError, StoreError
 from rag_core.storage.gauges import open_jobs, store_state
 from rag_core.storage.postgres import Postgres
 from rag_core.telemetry.logs import configure_logs, scrub_record
 from rag_core.telemetry.metrics import (
     EMPTY_QUEUE,
+    EMPTY_STATE,
     METRICS,
     Labels,
     Metric,
@@ -91,15 +93,15 @@ def poll_store(postgres: Postgres, ended: Event, interval: float = 5.0) -> None:
 
     While the store is unavailable, `orchestration_store_up` is 0, and the other metrics keep their last values.
     """
-    previous = EMPTY_QUEUE
+    jobs, state = EMPTY_QUEUE, EMPTY_STATE
     while not ended.is_set():
         try:
-            jobs = open_jobs(postgres)
-            record_open_jobs(jobs, previous)
-            previous = jobs
-            record_store_state(store_state(postgres))
+            previous_jobs, jobs = jobs, open_jobs(postgres)
+            record_open_jobs(jobs, previous_jobs)
+            previous_state, state = state, store_state(postgres)
+            record_store_state(state, previous_state)
             record_store_availability(True)
-        except StoreError:
+        except (ConfigError, StoreError):  # a reference to the DSN is read for each poll, and can be wrong for a moment
             record_store_availability(False)
         ended.wait(interval)
 
@@ -113,15 +115,22 @@ class RaySink:
 
     def __call__(self, metric: Metric, value: float, labels: Labels) -> None:
         if metric.kind == "gauge":
-            self._gauges[metric.name, tuple(labels.values())] = labels, value
+            key = metric.name, tuple(labels.values())
+            if isnan(value):
+                self._gauges.pop(key, None)
+                return
+            self._gauges[key] = labels, value
         self._record[metric.name](value, dict(labels))
 
     def refresh_gauges(self) -> None:
         """Sets all gauges again, forever: Ray drops a gauge that was not set for two of its 10-second intervals."""
         while True:
             time.sleep(GAUGE_REFRESH_SECONDS)
-            for (name, _), (labels, value) in list(self._gauges.items()):
-                self._record[name](value, dict(labels))
+            self.set_again()
+
+    def set_again(self) -> None:
+        for (name, _), (labels, value) in list(self._gauges.items()):
+            self._record[name](value, dict(labels))
 
 
 @lru_cache(maxsize=1)

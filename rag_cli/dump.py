@@ -50,8 +50,8 @@ def restore(
     """Restore a dump into an empty store; with --yes, replace the contents of the store.
 
     Stop gateways and jobs before. Every table is compared with the manifest, the schema is migrated if the dump is
-    older, and the invariants are checked as by `rag fsck`. If the restore fails, the store is as it was before. The
-    exit code is 1 if an invariant is broken.
+    older, and the invariants are checked as by `rag fsck`. If the rows cannot be restored, the store is as it was
+    before. The exit code is 1 if an invariant is broken.
 
     Example: rag store restore /backup/rag.dump
     """

@@ -7,7 +7,7 @@ from ray.serve import Application
 
 from jobs.worker import RETRY_SECONDS, Worker
 from rag_core.config import Settings
-from rag_core.errors import ClusterError, StoreError
+from rag_core.errors import ClusterError, ConfigError, StoreError
 from rag_core.storage.postgres import Postgres
 from serve.telemetry import configure_telemetry, poll_store, record_store_availability
 
@@ -43,7 +43,7 @@ def _poll_store(url: str, stopping: Event) -> None:
     while not stopping.is_set():
         try:
             poll_store(Postgres.open(url), stopping)
-        except StoreError:
+        except (ConfigError, StoreError):
             record_store_availability(False)
             stopping.wait(RETRY_SECONDS)
 

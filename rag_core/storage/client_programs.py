@@ -16,21 +16,27 @@ from rag_core.errors import StoreError
 
 ERROR_LINE = re.compile(r"^\w+: (?:error|detail|hint): ")
 ERROR_LINES = 5
+FIRST_WITH_TRANSACTION_TIMEOUT = 17
+"""From this version on, pg_restore sets a parameter that older servers refuse, and restores nothing."""
 VERSION = re.compile(r"\(PostgreSQL\) (\d+)")
 
 
-def find_program(name: str, version: int) -> Path:
-    """The program of the lowest major version that is at least `version`, among the embedded server's and the PATH's.
+def find_program(name: str, server: int, archive: int = 0) -> Path:
+    """The program for a server of this major version, among those of the embedded server and of the PATH.
 
-    Raises StoreError with the versions that exist.
+    It is the lowest version that is at least the server's and the archive's. Raises StoreError with the versions that
+    exist.
     """
     versions = {path: read_version(path) for path in _list_programs(name)}
-    suitable = {path: major for path, major in versions.items() if major >= version}
+    suitable = {path: major for path, major in versions.items() if major >= max(server, archive)}
+    if server < FIRST_WITH_TRANSACTION_TIMEOUT:
+        suitable = {path: major for path, major in suitable.items() if major < FIRST_WITH_TRANSACTION_TIMEOUT}
     if not suitable:
         existing = ", ".join(f"{path} has version {major}" for path, major in versions.items()) or "there is none"
+        limit = f" and before {FIRST_WITH_TRANSACTION_TIMEOUT}" if server < FIRST_WITH_TRANSACTION_TIMEOUT else ""
         raise StoreError(
-            f"{name} must have version {version} or newer, as the server has, but {existing}: "
-            f"install the client programs of Postgres {version}"
+            f"{name} must have version {max(server, archive)} or newer{limit}, for a server of version {server}, but "
+            f"{existing}: install the client programs of Postgres {max(server, archive)}"
         )
     return min(suitable, key=lambda path: suitable[path])
 

@@ -15,7 +15,7 @@ from rag_core.errors import DumpError, StoreError
 from rag_core.storage.client_programs import find_program, read_version, run_program
 from rag_core.storage.manifest import MANIFESTS, Manifest, TableContents, manifest_path, measure_file, read_tables
 from rag_core.storage.postgres import Postgres, translate_connection_errors
-from rag_core.storage.row_security import ASSUME_WORKER, HAS_WORKER, SEES_ALL_ROWS
+from rag_core.storage.row_security import ASSUME_WORKER, HAS_WORKER, SECURE_DUMPS, SEES_ALL_ROWS
 from rag_core.storage.schema import read_versions
 
 SNAPSHOT: LiteralString = "set transaction isolation level repeatable read read only"
@@ -45,10 +45,12 @@ def dump_store(
         if not schema_version:
             raise DumpError("the store has no schema, so there is nothing to dump")
         program = find_program("pg_dump", connection.info.server_version // 10_000)
+        options = _choose_role(connection)
         with connection.transaction():
             connection.execute(SNAPSHOT)
             ((snapshot,),) = connection.execute(EXPORT).fetchall()
-            options = _see_all_rows(connection)
+            if options:
+                connection.execute(ASSUME_WORKER)
             tables = read_tables(connection, lambda table: report_progress(f"reading {table}"))
             arguments = [*PG_DUMP_OPTIONS, *options, f"--snapshot={snapshot}", f"--file={partial}"]
             run_program(program, arguments, connection, report_progress)
@@ -57,10 +59,11 @@ def dump_store(
     return manifest
 
 
-def _see_all_rows(connection: Connection) -> list[str]:
-    """Assumes a role that sees all rows until the transaction ends, and returns the options of pg_dump that do so.
+def _choose_role(connection: Connection) -> list[str]:
+    """The options of pg_dump with which it sees all rows: the role rag_worker, or none for a login that sees them.
 
-    Raises StoreError if the login sees the rows of one tenant only.
+    Schemas before 28 do not let the role read the months of the audit: it gets the right. Raises StoreError if the
+    login sees the rows of one tenant only.
     """
     ((sees_all,),) = connection.execute(SEES_ALL_ROWS).fetchall()
     if sees_all:
@@ -71,7 +74,8 @@ def _see_all_rows(connection: Connection) -> list[str]:
             f"the login {connection.info.user} sees the rows of one tenant only: grant it the role rag_worker, or "
             "make the dump as a superuser, or as a role with BYPASSRLS"
         )
-    connection.execute(ASSUME_WORKER)
+    with suppress(psycopg.errors.InsufficientPrivilege):  # of a login that is not the owner: pg_dump names the table
+        connection.execute(SECURE_DUMPS)
     return ["--role=rag_worker", "--enable-row-security"]
 
 

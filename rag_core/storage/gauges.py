@@ -1,25 +1,31 @@
 """Counts over the rows of all tenants, for gauges. They are read every few seconds, so no query reads a large table."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
+import psycopg
+from psycopg import Connection
+
+from rag_core.errors import StoreError
 from rag_core.storage.postgres import Postgres, translate_connection_errors
 from rag_core.telemetry.metrics import OpenJobs, QueueKey, StoreState, TableSize
 
+# A running job without a lease belongs to `rag ingest`. It has no age: its process can be without metrics or dead.
 OPEN_JOBS = """
-select tenant, status, count(*),
-  extract(epoch from now() - min(case status when 'queued' then created_at else started_at end))::float8
+select tenant, status, count(*), coalesce(extract(epoch from now() - min(
+  case when status = 'queued' then created_at when lease_until is not null then started_at end))::float8, 0)
 from jobs where status in ('queued', 'running') group by tenant, status order by tenant, status"""
-# Tenants without a failed job have a row too, so that their gauge falls to 0.
 FAILED_JOBS = """
-select tenant, count(*) filter (where status = 'failed' and finished_at > now() - interval '1 day') from jobs
+select tenant, count(*) from jobs where status = 'failed' and finished_at > now() - interval '1 day'
 group by tenant order by tenant"""
 LISTING_AGES = """
 select tenant, extract(epoch from now() - max(listed_at))::float8 from sources where listed_at is not null
 group by tenant order by tenant"""
 # The size of a table can only be read without an exclusive lock on the table or an index. Tables with one are left out,
-# because the poll would wait, and report the store as unavailable in the end.
+# because the poll would wait, and report the store as unavailable in the end. A table that is dropped meanwhile has no
+# size.
 TABLES = """
-select relname, n_live_tup, n_dead_tup, pg_total_relation_size(relid) from pg_stat_user_tables
+select relname, n_live_tup, n_dead_tup, coalesce(pg_total_relation_size(relid), 0) from pg_stat_user_tables
 where schemaname = 'rag' and relid not in (
   select coalesce(i.indrelid, l.relation) from pg_locks l left join pg_index i on i.indexrelid = l.relation
   where l.relation is not null and l.mode = 'AccessExclusiveLock')
@@ -34,7 +40,7 @@ def open_jobs(postgres: Postgres) -> Mapping[QueueKey, OpenJobs]:
 
     A login without the store's roles sees no rows. Raises StoreError if the store is unavailable.
     """
-    with translate_connection_errors(), postgres.connect("rag_worker") as connection:
+    with _connect(postgres) as connection:
         rows = connection.execute(OPEN_JOBS).fetchall()
     return {(tenant, status): OpenJobs(count=count, oldest=oldest) for tenant, status, count, oldest in rows}
 
@@ -44,7 +50,7 @@ def store_state(postgres: Postgres) -> StoreState:
 
     Raises StoreError if the store is unavailable.
     """
-    with translate_connection_errors(), postgres.connect("rag_worker") as connection:
+    with _connect(postgres) as connection:
         tables = connection.execute(TABLES).fetchall()
         size, connections, limit = connection.execute(SERVER).fetchall()[0]
         return StoreState(
@@ -55,3 +61,13 @@ def store_state(postgres: Postgres) -> StoreState:
             connections=connections,
             connection_limit=limit,
         )
+
+
+@contextmanager
+def _connect(postgres: Postgres) -> Iterator[Connection]:
+    """Yields a connection. Raises StoreError if a statement fails, as it does while the schema is being replaced."""
+    try:
+        with translate_connection_errors(), postgres.connect("rag_worker") as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise StoreError(f"the state of the store cannot be read: {error}") from error

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import Connection
 
 from rag_core.errors import DumpError, StoreError
-from rag_core.storage.client_programs import find_program, run_program
+from rag_core.storage.client_programs import FIRST_WITH_TRANSACTION_TIMEOUT, find_program, run_program
 from rag_core.storage.manifest import Manifest, TableContents, all_rows, count_rows, read_manifest, read_tables
 from rag_core.storage.migration_files import list_migrations
 from rag_core.storage.postgres import Postgres, translate_connection_errors
@@ -36,8 +36,9 @@ def restore_store(
 ) -> Manifest:
     """Restores a dump, compares every table with the manifest, and migrates the store to the newest schema.
 
-    Nobody must use the store meanwhile. The store stays as it was if an error is raised: DumpError if the dump is
-    damaged or newer than this program, or if the store has rows and `replace` is false; StoreError if pg_restore fails.
+    Nobody must use the store meanwhile. Raises DumpError if the dump is damaged or too new for this program or server,
+    or if the store has rows and `replace` is false, and StoreError if pg_restore fails: the store then stays as it was.
+    Raises StoreError also if a migration of the restored rows fails; `rag store migrate` continues it.
     """
     report_progress("reading the dump")
     manifest = read_manifest(file)
@@ -47,7 +48,13 @@ def restore_store(
             f"{newest}: update rag-on-ray"
         )
     with translate_connection_errors(), psycopg.connect(postgres.read_dsn(), autocommit=True) as connection:
-        program = find_program("pg_restore", max(connection.info.server_version // 10_000, manifest.postgres))
+        server = connection.info.server_version // 10_000
+        if server < FIRST_WITH_TRANSACTION_TIMEOUT <= manifest.postgres:
+            raise DumpError(
+                f"{file} was made by pg_dump {manifest.postgres}, which servers before "
+                f"{FIRST_WITH_TRANSACTION_TIMEOUT} cannot restore; this one has version {server}: update the server"
+            )
+        program = find_program("pg_restore", server, manifest.postgres)
         with exclusive_turn(connection), _set_aside(connection, replace):
             connection.execute(CREATE_ROLES)
             connection.execute(CREATE_EXTENSION)

@@ -36,8 +36,7 @@ select coalesce(pg_has_role(session_user, to_regrole('rag_worker'), 'member')
   and has_table_privilege(to_regrole('rag_worker'), to_regclass('rag.jobs'), 'update'), false)"""
 ASSUME_WORKER: LiteralString = "set local role rag_worker"
 RESET_ROLE: LiteralString = "reset role"
-# Runs after every migration over all tables that have a tenant, so that no table lacks its policies. Partitions are
-# used through their table, whose policies apply; only the worker reads them directly, for dumps.
+# Runs after every migration over all tables that have a tenant, so that no table lacks its policies.
 SECURE = """
 do $$ declare
   t record;
@@ -100,9 +99,18 @@ begin
       loop
     execute format('grant select on rag.%I to rag_app, rag_worker', t.name);
   end loop;
+end $$"""
+# Partitions are used through their table, whose policies apply. Only pg_dump reads them directly, as the worker.
+SECURE_DUMPS = """
+do $$ declare
+  t record;
+begin
+  if not coalesce(has_table_privilege(to_regrole('rag_worker'), to_regclass('rag.audit'), 'select'), false) then
+    return;
+  end if;
   for t in select c.relname as name from pg_class c where c.relnamespace = 'rag'::regnamespace and c.relkind = 'S'
       and not has_table_privilege('rag_worker', c.oid, 'select') loop
-    execute format('grant select on sequence rag.%I to rag_worker', t.name);  -- pg_dump reads their values
+    execute format('grant select on sequence rag.%I to rag_worker', t.name);
   end loop;
   for t in select c.oid, c.relname as name from pg_class c where c.relnamespace = 'rag'::regnamespace
       and c.relkind = 'r' and c.relispartition loop
@@ -158,4 +166,5 @@ end $$"""
 def secure(connection: Connection) -> None:
     """Sets policies, rights and owners where they differ. Tables that need no change are not locked."""
     connection.execute(SECURE)
+    connection.execute(SECURE_DUMPS)
     connection.execute(SECURE_READER)

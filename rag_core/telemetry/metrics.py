@@ -6,6 +6,7 @@ allowed as labels are `other`.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from typing import Literal, TypeAlias
 
 from rag_core.telemetry.operation import CANCELLED, STATUS_BY_ERROR, Operation, Status
@@ -76,7 +77,7 @@ JOB_AGE = Metric(
     name="orchestration_job_oldest_age_seconds",
     kind="gauge",
     labels=("operation", "pipeline_stage", "tenant_id"),
-    help="Age of the oldest job that waits (stage queued) or runs (stage running). Take the maximum, as for the depth.",
+    help="Age of the oldest job that waits (stage queued), or that a runner has (stage running). Take the maximum.",
 )
 FAILED_JOBS = Metric(
     name="orchestration_failed_jobs",
@@ -200,8 +201,15 @@ class StoreState:
     connection_limit: int
 
 
+EMPTY_STATE = StoreState(
+    failed_jobs={DEFAULT_TENANT: 0}, listing_ages={}, tables={}, bytes=0, connections=0, connection_limit=0
+)
+
 Sink: TypeAlias = Callable[[Metric, float, Labels], None]
-"""Receives a value and all labels of the metric. A counter is increased by the value, a gauge is set to it."""
+"""Receives a value and all labels of the metric. A counter is increased by the value, a gauge is set to it.
+
+A gauge that is set to NaN ends.
+"""
 
 
 def discard(metric: Metric, value: float, labels: Labels) -> None:
@@ -262,11 +270,14 @@ def record_open_jobs(jobs: Mapping[QueueKey, OpenJobs], previous: Collection[Que
         _sink(JOB_AGE, max(open_jobs.oldest for open_jobs in group), labels)
 
 
-def record_store_state(state: StoreState) -> None:
-    for tenant, values in _group_by_tenant_label(state.failed_jobs).items():
+def record_store_state(state: StoreState, previous: StoreState = EMPTY_STATE) -> None:
+    """Records the state. Tenants of `previous` that are now missing have no failed job, and no age of a listing."""
+    failed_jobs = {**dict.fromkeys(previous.failed_jobs, 0), **state.failed_jobs}
+    for tenant, values in _group_by_tenant_label(failed_jobs).items():
         _sink(FAILED_JOBS, sum(values), {"tenant_id": tenant})
-    for tenant, values in _group_by_tenant_label(state.listing_ages).items():
-        _sink(LISTING_AGE, max(values), {"tenant_id": tenant})
+    ages = _group_by_tenant_label(state.listing_ages)
+    for tenant in {**_group_by_tenant_label(previous.listing_ages), **ages}:
+        _sink(LISTING_AGE, max(ages.get(tenant, [nan])), {"tenant_id": tenant})
     for table, size in state.tables.items():
         _sink(TABLE_ROWS, size.rows, {"table": table})
         _sink(TABLE_DEAD_ROWS, size.dead_rows, {"table": table})

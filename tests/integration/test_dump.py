@@ -12,6 +12,7 @@ from commands import Rag, rag_in_process
 from fakes.conversations import converse
 from hosts import free_port
 from psycopg.conninfo import make_conninfo
+from psycopg.sql import SQL, Identifier
 from schema_catalog import read_catalog
 from targets import superuser
 from trees import HASHING, ingest, violations, write
@@ -36,6 +37,9 @@ FILES = {
     "tide.md": "# Tide\n\nThe gate shuts at noon.",
 }
 PASSWORD = "top-secret"  # noqa: S105 - of a server that ends with the tests
+ROLES = ("rag_owner", "rag_app", "rag_worker", "rag_reader")
+MONTHS = """
+select relname from pg_class where relnamespace = 'rag'::regnamespace and relispartition and relkind = 'r'"""
 QUESTIONS = ("signing keys", "when does the gate shut")
 
 
@@ -170,8 +174,27 @@ def test_the_server_needs_client_programs_of_its_version(tmp_path: Path, monkeyp
     assert find_program("pg_dump", 18).parent.name == "bin"
     monkeypatch.setattr(client_programs, "find_spec", lambda _: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StoreError, match=f"version 18 or newer, as the server has, but {old} has version 15"):
+    with pytest.raises(StoreError, match=f"18 or newer, for a server of version 18, but {old} has version 15"):
         find_program("pg_dump", 18)
+
+
+def test_programs_from_17_on_are_not_used_for_older_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = tmp_path / "pg_dump"
+    new.write_text("#!/bin/sh\necho 'pg_dump (PostgreSQL) 17.2'\n")
+    new.chmod(0o755)
+    monkeypatch.setattr(client_programs, "find_spec", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_program("pg_dump", 17) == new
+    with pytest.raises(StoreError, match=f"16 or newer and before 17, for a server of version 16, but {new} has"):
+        find_program("pg_dump", 16)
+
+
+def test_a_dump_from_17_on_is_refused_by_an_older_server(
+    store: Postgres, dump: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psycopg.ConnectionInfo, "server_version", 160_004)
+    with pytest.raises(DumpError, match="made by pg_dump 18, which servers before 17 cannot restore; this one has ver"):
+        restore_store(store, dump, replace=True)
 
 
 @pytest.fixture
@@ -199,10 +222,12 @@ def test_the_commands_refuse_to_replace_and_print_json(store: Postgres, tmp_path
 
 @pytest.fixture(scope="module")
 def tcp_server(short_folder: Path) -> Iterator[str]:
-    """The DSN of a superuser of a second server, which listens on TCP and asks for passwords."""
+    """The DSN of a superuser of a second server with our roles, which listens on TCP and asks for passwords."""
     folder = short_folder / "tcp" / "postgres"
     with psycopg.connect(embedded.start(folder), autocommit=True) as connection:
         connection.execute(f"alter role postgres password '{PASSWORD}'")
+        for name in ROLES:
+            connection.execute(SQL("create role {} nologin").format(Identifier(name)))
     embedded.stop(folder)
     port = free_port()
     with (folder / "postgresql.conf").open("a") as settings:
@@ -221,10 +246,6 @@ def run_pg_ctl(folder: Path, action: str) -> None:
     pgexec("pg_ctl", arguments, bin_path=server.bin_path, user=server.system_user, timeout=120)
 
 
-LOGIN = f"create role rag login password '{PASSWORD}'"
-ROLES = ("rag_owner", "rag_app", "rag_worker", "rag_reader")
-
-
 def open_database(server: str, name: str, statements: Sequence[str], login: str = "rag") -> Postgres:
     """The store of a login in a new database that it owns."""
     with psycopg.connect(server, autocommit=True) as connection:
@@ -239,7 +260,7 @@ def open_database(server: str, name: str, statements: Sequence[str], login: str 
 def test_a_login_without_rights_dumps_and_restores_over_tcp(
     tcp_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    statements = [LOGIN, *(f"create role {name} nologin" for name in ROLES), f"grant {', '.join(ROLES)} to rag"]
+    statements = [f"create role rag login password '{PASSWORD}'", f"grant {', '.join(ROLES)} to rag"]
     source = open_database(tcp_server, "source", statements)
     fill(source, tmp_path)
     hits, commands = search(source), []
@@ -259,6 +280,21 @@ def test_a_login_without_rights_dumps_and_restores_over_tcp(
     assert search(target) == hits
     catalogs = [read_catalog(Postgres(make_conninfo(tcp_server, dbname=name))) for name in ("source", "target")]
     assert catalogs[0] == catalogs[1]
+
+
+@pytest.mark.slow
+def test_a_login_without_rights_dumps_a_store_whose_audit_the_worker_cannot_read(
+    tcp_server: str, tmp_path: Path
+) -> None:
+    """Schemas before 28 give the worker no right to read the audit's months, and a dump is made before an upgrade."""
+    statements = [f"create role old login password '{PASSWORD}'", f"grant {', '.join(ROLES)} to old"]
+    store = open_database(tcp_server, "old", statements, login="old")
+    with superuser(Postgres(make_conninfo(tcp_server, dbname="old"))) as connection:
+        for (month,) in connection.execute(MONTHS).fetchall():
+            connection.execute(SQL("drop policy of_worker on {}").format(Identifier(month)))
+            connection.execute(SQL("revoke select on {} from rag_worker").format(Identifier(month)))
+    fill(store, tmp_path)
+    assert dump_store(store, tmp_path / "rag.dump").tables["audit"].rows > 0
 
 
 @pytest.mark.slow

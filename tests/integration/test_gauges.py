@@ -6,13 +6,15 @@ from threading import Event, Thread
 from typing import LiteralString
 
 import pytest
+from psycopg.sql import SQL, Identifier
+from targets import superuser
 
 from jobs.telemetry import poll_store
 from rag_core.errors import StoreError
 from rag_core.storage.gauges import open_jobs, store_state
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, Queue
-from rag_core.telemetry.metrics import QUEUE_DEPTH, Labels, Metric, Sink, install_sink
+from rag_core.telemetry.metrics import QUEUE_DEPTH, STORE_UP, Labels, Metric, OpenJobs, Sink, install_sink
 
 pytestmark = pytest.mark.postgres
 
@@ -46,6 +48,17 @@ def test_a_queue_is_as_old_as_its_oldest_job(store: Postgres) -> None:
     assert 700 <= open_jobs(store)["tenant-one", "queued"].oldest < 1000
 
 
+def test_only_running_jobs_that_a_runner_has_leased_have_an_age(store: Postgres) -> None:
+    enqueue(store, "tenant-one", 1)
+    enqueue(store, "tenant-two", 1)
+    with store.connect("rag_worker") as connection:
+        connection.execute("update jobs set status = 'running', started_at = now() - interval '700 seconds'")
+        connection.execute("update jobs set lease_until = now() where tenant = 'tenant-one'")
+    jobs = open_jobs(store)
+    assert 700 <= jobs["tenant-one", "running"].oldest < 1000
+    assert jobs["tenant-two", "running"] == OpenJobs(count=1, oldest=0.0)
+
+
 def test_the_state_of_a_store_counts_failed_jobs_of_a_day_and_the_age_of_listings(store: Postgres) -> None:
     enqueue(store, "tenant-one", 3)
     enqueue(store, "tenant-two", 1)
@@ -61,7 +74,7 @@ def test_the_state_of_a_store_counts_failed_jobs_of_a_day_and_the_age_of_listing
                 [uri, timedelta(days=days)],
             )
     state = store_state(store)
-    assert state.failed_jobs == {"tenant-one": 1, "tenant-two": 0}
+    assert state.failed_jobs == {"tenant-one": 1}
     assert state.listing_ages == {"tenant-one": pytest.approx(86_400, abs=300)}
     assert state.tables["documents"].bytes > 8192
     assert state.bytes > sum(size.bytes for size in state.tables.values())
@@ -102,15 +115,36 @@ def test_a_poll_reports_the_queue_until_it_has_ended_and_zero_when_it_is_empty(s
     assert depths == [3, 0]
 
 
-def test_a_poll_reports_that_the_store_is_down(store: Postgres) -> None:
+@pytest.mark.parametrize("url", ["host=/nowhere", "file:/nowhere/dsn"])
+def test_a_poll_reports_that_the_store_is_down(url: str) -> None:
     reported, ended = list[tuple[str, float]](), Event()
 
     def keep(metric: Metric, value: float, labels: Labels) -> None:
         reported.append((metric.name, value))
         ended.set()
 
-    poll(Postgres("host=/nowhere"), keep, ended)
+    poll(Postgres(url), keep, ended)
     assert reported == [("orchestration_store_up", 0.0)]
+
+
+def test_a_poll_goes_on_after_the_schema_was_away(store: Postgres) -> None:
+    """A restore renames the schema while it runs."""
+    reported, ended = list[float](), Event()
+    rename: LiteralString = "alter schema {} rename to {}"
+    with superuser(store) as connection:
+        connection.execute(SQL(rename).format(Identifier("rag"), Identifier("away")))
+
+        def keep(metric: Metric, value: float, labels: Labels) -> None:
+            if metric is not STORE_UP:
+                return
+            reported.append(value)
+            if value:
+                ended.set()
+            elif len(reported) == 1:
+                connection.execute(SQL(rename).format(Identifier("away"), Identifier("rag")))
+
+        poll(store, keep, ended)
+    assert (reported[0], reported[-1]) == (0.0, 1.0)
 
 
 def poll(store: Postgres, sink: Sink, ended: Event) -> None:

@@ -83,7 +83,7 @@ def test_a_migration_that_cannot_lock_its_tables_names_who_uses_them(
         reader.execute("select count(*) from jobs")
         process = reader.info.backend_pid
         with pytest.raises(
-            StoreError, match=rf"0030_notes.sql could not lock .* process {process} \(postgres, idle in"
+            StoreError, match=rf"{NEWEST + 1:04}_notes.sql could not lock .* process {process} \(postgres, idle in"
         ):
             schema.migrate(store.dsn)
     assert read_version(store) == NEWEST

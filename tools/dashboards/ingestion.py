@@ -71,8 +71,8 @@ INGESTION = Dashboard(
                     unit="none",
                     queries=(
                         Query(
-                            "sum by (outcome) (increase(orchestration_documents_total"
-                            f'{{{JOBS},profile=~"$profile"}}[1h]))',
+                            "sum by (outcome) (tenant_profile_outcome:orchestration_documents:increase1h"
+                            '{tenant_id=~"$tenant",profile=~"$profile"})',
                             "{{outcome}}",
                         ),
                     ),

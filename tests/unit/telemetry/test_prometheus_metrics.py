@@ -1,13 +1,18 @@
 import asyncio
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from math import isnan, nan
 
 import pytest
 
+from jobs.telemetry import RaySink
 from rag_core.errors import BusyError, ModelError, SourceError
 from rag_core.stage import attempt, recording, stage
 from rag_core.telemetry.metrics import (
     DURATION_BUCKETS,
+    EMPTY_STATE,
+    LISTING_AGE,
     METRICS,
     Metric,
     OpenJobs,
@@ -180,6 +185,24 @@ def test_the_state_of_a_store_names_only_tenants_with_a_label(told: Told) -> Non
         ("orchestration_store_connections",): 3,
         ("orchestration_store_connection_limit",): 100,
     }
+
+
+def test_tenants_that_are_gone_have_no_failed_job_and_no_age(told: Told) -> None:
+    previous = replace(EMPTY_STATE, failed_jobs={"tenant-one": 1}, listing_ages={"tenant-one": 9.0, "tenant-two": 9.0})
+    record_store_state(replace(EMPTY_STATE, failed_jobs={}, listing_ages={"tenant-three": 7.0}), previous)
+    ages = {labels["tenant_id"]: value for name, value, labels in told if "listing_age" in name}
+    failed = {labels["tenant_id"]: value for name, value, labels in told if "failed_jobs" in name}
+    assert (isnan(ages.pop("tenant-one")), ages, failed) == (True, {"other": 7.0}, {"tenant-one": 0})
+
+
+def test_a_gauge_ends_when_it_is_set_to_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = list[float]()
+    monkeypatch.setattr("jobs.telemetry._register_metric", lambda _: lambda value, _: values.append(value))
+    sink = RaySink()
+    sink(LISTING_AGE, 5.0, {"tenant_id": "tenant-one"})
+    sink(LISTING_AGE, nan, {"tenant_id": "tenant-one"})
+    sink.set_again()
+    assert values == [5.0]
 
 
 def test_the_documents_of_a_job_are_counted_once_by_outcome(told: Told) -> None:
