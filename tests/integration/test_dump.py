@@ -10,12 +10,12 @@ import psycopg
 import pytest
 from commands import Rag, rag_in_process
 from fakes.conversations import converse
-from hosts import free_port
 from psycopg.conninfo import make_conninfo
 from schema_catalog import read_catalog
 from targets import superuser
 from trees import HASHING, ingest, violations, write
 
+from benchmarks.free_port import find_free_port
 from rag_core import open_knowledge_base
 from rag_core.errors import DumpError, StoreError
 from rag_core.storage import client_programs, embedded, restore
@@ -204,7 +204,7 @@ def tcp_server(short_folder: Path) -> Iterator[str]:
     with psycopg.connect(embedded.start(folder), autocommit=True) as connection:
         connection.execute(f"alter role postgres password '{PASSWORD}'")
     embedded.stop(folder)
-    port = free_port()
+    port = find_free_port()
     with (folder / "postgresql.conf").open("a") as settings:
         settings.write(f"listen_addresses = '127.0.0.1'\nport = {port}\n")
     (folder / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n")
