@@ -255,10 +255,10 @@ def test_a_pod_with_replicas_drains_before_it_stops() -> None:
         assert (shell, option) == ("bash", "-c")
         drain, _, rest = script.partition(" && ")
         assert rest == "sleep 100; ray stop"
-        assert pod["terminationGracePeriodSeconds"] > 100 + RAY_STOP_SECONDS
-        program, *arguments = shlex.split(drain)
-        assert (program, arguments.pop(0)) == ("ray", "drain-node")
-        context = drain_node.make_context("drain-node", arguments)
+        assert pod["terminationGracePeriodSeconds"] > 40 + 100 + RAY_STOP_SECONDS
+        words = shlex.split(drain)
+        assert words[:4] == ["timeout", "40", "ray", "drain-node"]
+        context = drain_node.make_context("drain-node", words[4:])
         assert context.params["deadline_remaining_seconds"] == 100
         assert context.params["reason"] == "DRAIN_NODE_REASON_PREEMPTION"
     head = spec["headGroupSpec"]["template"]["spec"]["containers"][0]

@@ -47,10 +47,11 @@ not fit into /dev/shm. Gateways and models pass small objects only.
 
 {{/*
 The end of a pod with replicas of Serve, as when its node is drained: Serve starts them on other pods, and those of this
-pod end their requests. Kubernetes sends no new connection meanwhile. The deadline leaves 60 s for an answer.
+pod end their requests. Kubernetes sends no new connection meanwhile. The deadline leaves 60 s for an answer. Without a
+head, as when the release is uninstalled, the command would wait for minutes.
 */}}
 {{- define "rag.drainAndStop" -}}
-ray drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message 'the pod ends' --deadline-remaining-seconds 100 && sleep 100; ray stop
+timeout 40 ray drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message 'the pod ends' --deadline-remaining-seconds 100 && sleep 100; ray stop
 {{- end }}
 
 {{- define "rag.workerGroup" -}}
@@ -87,7 +88,7 @@ spec:
   restartPolicy: Never
   serviceAccountName: {{ include "rag.name" .root }}{{ if $head }}-head{{ end }}
   automountServiceAccountToken: false
-  terminationGracePeriodSeconds: {{ ternary 150 120 $isGateway }}
+  terminationGracePeriodSeconds: {{ ternary 180 120 $isGateway }}
   {{- include "rag.pullSecrets" .root | nindent 2 }}
   securityContext: {{- include "rag.podSecurity" .root | nindent 4 }}
   {{- with .pool.nodeSelector }}
