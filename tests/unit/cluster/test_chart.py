@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shlex
 import warnings
 from collections.abc import Mapping
 from functools import lru_cache
@@ -39,6 +40,8 @@ from tools.render_chart import read_values, render, render_documents
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Ray's own code causes the warnings
+    from ray.scripts.scripts import drain_node
+
     from serve.shape.config import BUILDER, parse_serve_config
     from serve.shape.local import PROXY_ENVIRONMENT
 
@@ -48,6 +51,9 @@ KUBERNETES = ("1.30", pytest.param("1.34", marks=pytest.mark.slow))
 CRDS = Path(os.environ.get("RAG_KUBERAY_CRDS", ROOT.parent / "shared" / "data" / "kuberay"))
 """The folder of KubeRay's custom resource definitions, as the operator's release has them. Read before the fixtures
 remove the variables of the developer."""
+
+RAY_STOP_SECONDS = 30
+"""How long `ray stop` waits for the raylet before it kills it."""
 
 PROMETHEUS_OPERATOR = ("PodMonitor", "PrometheusRule")
 each_example = pytest.mark.parametrize("name", EXAMPLES)
@@ -238,6 +244,25 @@ def test_the_head_names_the_port_from_which_kuberay_makes_the_service(name: str)
                 port["name"]: port["containerPort"] for port in group["template"]["spec"]["containers"][0]["ports"]
             }
             assert ports["serve"] == config["http_options"]["port"]
+
+
+def test_a_pod_with_replicas_drains_before_it_stops() -> None:
+    [document] = select_kind("gpu", "RayService")
+    spec = document["spec"]["rayClusterConfig"]
+    for group in spec["workerGroupSpecs"]:
+        pod = group["template"]["spec"]
+        shell, option, script = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+        assert (shell, option) == ("bash", "-c")
+        drain, _, rest = script.partition(" && ")
+        assert rest == "sleep 100; ray stop"
+        assert pod["terminationGracePeriodSeconds"] > 40 + 100 + RAY_STOP_SECONDS
+        words = shlex.split(drain)
+        assert words[:4] == ["timeout", "40", "ray", "drain-node"]
+        context = drain_node.make_context("drain-node", words[4:])
+        assert context.params["deadline_remaining_seconds"] == 100
+        assert context.params["reason"] == "DRAIN_NODE_REASON_PREEMPTION"
+    head = spec["headGroupSpec"]["template"]["spec"]["containers"][0]
+    assert head["lifecycle"]["preStop"]["exec"]["command"] == ["ray", "stop"]
 
 
 def test_the_models_on_gpus_are_deployed_as_in_the_serve_config() -> None:

@@ -19,7 +19,7 @@ from charts import (
     variables,
 )
 
-from tools.render_chart import read_values
+from tools.render_chart import read_values, render_documents
 
 each_example = pytest.mark.parametrize("name", EXAMPLES)
 CONTAINER_SECURITY = {
@@ -206,6 +206,16 @@ def test_the_sockets_of_nodes_are_open_to_nodes_of_the_release_alone() -> None:
     assert [rule for rule in rules if "ports" not in rule] == [{"from": [{"podSelector": {"matchLabels": OWN_LABELS}}]}]
     ports = {port["port"] for rule in rules for port in rule.get("ports", [])}
     assert ports == {8000, 8080, 8265}
+
+
+def test_without_peers_nobody_is_allowed() -> None:
+    """To Kubernetes, an empty `from` is everybody."""
+    render_example("default")
+    values = read_values((), [f"networkPolicy.{peers}=[]" for peers in ("clients", "operator", "monitoring", "dns")])
+    policies = [policy["spec"] for policy in render_documents(values) if policy["kind"] == "NetworkPolicy"]
+    rules = [rule for policy in policies for rule in policy.get("ingress", [])]
+    assert rules == [{"from": [{"podSelector": {"matchLabels": OWN_LABELS}}]}]
+    assert not any(rule.get("to") == [] for policy in policies for rule in policy.get("egress", []))
 
 
 def test_pods_reach_the_endpoints_of_their_variables() -> None:

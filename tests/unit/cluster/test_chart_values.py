@@ -9,7 +9,7 @@ from charts import CHART, EXAMPLES, example_files, render_example
 from jsonschema import Draft7Validator
 
 from rag_core.errors import ConfigError
-from tools.render_chart import main, merge, read_values, render
+from tools.render_chart import EXAMPLE, ROOT, main, merge, read_values, render
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # Ray's own code causes the warnings
@@ -101,6 +101,15 @@ def test_examples_are_valid(name: str) -> None:
 )
 def test_values_merge_as_in_helm(values: dict[str, Any], changes: dict[str, Any], merged: dict[str, Any]) -> None:
     assert merge(values, changes) == merged
+
+
+def test_the_examples_of_the_command_work(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    render_example("default")
+    for example in EXAMPLE.splitlines()[1:]:
+        monkeypatch.setattr("sys.argv", example.split()[2:])
+        monkeypatch.chdir(ROOT)
+        main()
+    assert 'rag-on-ray/rollout: "2"' in capsys.readouterr().out
 
 
 def test_the_command_prints_manifests_and_refuses_wrong_values(

@@ -45,6 +45,15 @@ not fit into /dev/shm. Gateways and models pass small objects only.
 {{- end -}}
 {{- end }}
 
+{{/*
+The end of a pod with replicas of Serve, as when its node is drained: Serve starts them on other pods, and those of this
+pod end their requests. Kubernetes sends no new connection meanwhile. The deadline leaves 60 s for an answer. Without a
+head, as when the release is uninstalled, the command would wait for minutes.
+*/}}
+{{- define "rag.drainAndStop" -}}
+timeout 40 ray drain-node --reason DRAIN_NODE_REASON_PREEMPTION --reason-message 'the pod ends' --deadline-remaining-seconds 100 && sleep 100; ray stop
+{{- end }}
+
 {{- define "rag.workerGroup" -}}
 {{- if gt (int .pool.minReplicas) (int .pool.maxReplicas) -}}
 {{- fail (printf "minReplicas must be at most maxReplicas, got %d and %d for the group %s of %s" (int .pool.minReplicas) (int .pool.maxReplicas) .group .component) -}}
@@ -66,6 +75,7 @@ A pod never restarts in place: autoscaler v2 starts another node instead.
 {{- $volumes := dict "root" .root "settings" true "sharedMemory" .pool.sharedMemory -}}
 {{- $gpu := eq .group "gpu" -}}
 {{- $head := eq .group "head" -}}
+{{- $isGateway := and .serving (not $head) -}}
 metadata:
   labels:
     {{- include "rag.selector" .root | nindent 4 }}
@@ -78,7 +88,7 @@ spec:
   restartPolicy: Never
   serviceAccountName: {{ include "rag.name" .root }}{{ if $head }}-head{{ end }}
   automountServiceAccountToken: false
-  terminationGracePeriodSeconds: 120
+  terminationGracePeriodSeconds: {{ ternary 180 120 $isGateway }}
   {{- include "rag.pullSecrets" .root | nindent 2 }}
   securityContext: {{- include "rag.podSecurity" .root | nindent 4 }}
   {{- with .pool.nodeSelector }}
@@ -133,7 +143,7 @@ spec:
         timeoutSeconds: 5
         failureThreshold: 12
       readinessProbe:
-        {{- if and .serving (not $head) }}
+        {{- if $isGateway }}
         httpGet: {path: /-/healthz, port: serve}
         {{- else }}
         httpGet: {path: /api/healthz, port: 52365}
@@ -141,9 +151,9 @@ spec:
         initialDelaySeconds: 10
         periodSeconds: 5
         timeoutSeconds: 5
-        failureThreshold: {{ ternary 1 10 (and .serving (not $head)) }}
+        failureThreshold: {{ ternary 1 10 $isGateway }}
       lifecycle:
-        preStop: {exec: {command: [ray, stop]}}
+        preStop: {exec: {command: {{ ternary (list "bash" "-c" (include "rag.drainAndStop" .)) (list "ray" "stop") $isGateway | toJson }}}}
       volumeMounts: {{- include "rag.mounts" $volumes | nindent 8 }}
   volumes:
     {{- include "rag.volumes" $volumes | nindent 4 }}
