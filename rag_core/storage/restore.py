@@ -15,7 +15,7 @@ from rag_core.errors import DumpError, StoreError
 from rag_core.storage.client_programs import FIRST_WITH_TRANSACTION_TIMEOUT, find_program, run_program
 from rag_core.storage.manifest import Manifest, TableContents, all_rows, count_rows, read_manifest, read_tables
 from rag_core.storage.migration_files import list_migrations
-from rag_core.storage.postgres import Postgres, translate_connection_errors
+from rag_core.storage.postgres import Postgres, translate_statement_errors
 from rag_core.storage.row_security import CREATE_ROLES, secure
 from rag_core.storage.schema import exclusive_turn
 from rag_core.storage.statistics import analyze_table
@@ -47,7 +47,7 @@ def restore_store(
             f"{file} has schema {manifest.schema_version}, made by rag-on-ray {manifest.program}; this program knows "
             f"{newest}: update rag-on-ray"
         )
-    with translate_connection_errors(), psycopg.connect(postgres.read_dsn(), autocommit=True) as connection:
+    with translate_statement_errors(), psycopg.connect(postgres.read_dsn(), autocommit=True) as connection:
         server = connection.info.server_version // 10_000
         if server < FIRST_WITH_TRANSACTION_TIMEOUT <= manifest.postgres:
             raise DumpError(
@@ -122,7 +122,7 @@ def _compare(dumped: Mapping[str, TableContents], restored: Mapping[str, TableCo
 
 def _analyze(postgres: Postgres, manifest: Manifest, report_progress: Callable[[str], None]) -> None:
     """Updates the planner's statistics, which a dump does not have."""
-    with translate_connection_errors(), postgres.connect("rag_owner") as connection:
+    with translate_statement_errors(), postgres.connect("rag_owner") as connection:
         for table, contents in manifest.tables.items():
             if contents.rows:
                 report_progress(f"analyzing {table}")
