@@ -39,7 +39,7 @@ test: $(READY)  ## the everyday tests: fast ones, without Ray, Serve and model w
 	$(BIN)/pytest $(PYTEST) -m "not ray and not model and not slow and not chaos and not vllm and not browser and not image"
 
 test-rest: $(READY)  ## the other tests that need no GPU and no network
-	$(BIN)/pytest $(PYTEST) -m "(ray or model or slow) and not chaos and not vllm and not browser" $(MARKED_FILES)
+	$(BIN)/pytest $(PYTEST) -m "(ray or model or slow) and not chaos and not vllm and not browser and not image" $(MARKED_FILES)
 
 test-browser: $(READY)  ## the report in Chromium; skipped if there is none (apt-get install chromium)
 	$(BIN)/pytest -m browser tests/browser

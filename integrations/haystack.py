@@ -111,7 +111,7 @@ def convert_filters(filters: Mapping[str, Any]) -> Mapping[str, Any]:
     match filters:
         case {"operator": "AND" | "OR" as operator, "conditions": [*conditions]}:
             return {"type": operator.lower(), "filters": [convert_filters(condition) for condition in conditions]}
-        case {"operator": operator, "field": str(field), "value": value} if operator in _COMPARISONS:
+        case {"operator": str(operator), "field": str(field), "value": value} if operator in _COMPARISONS:
             return {"key": field.removeprefix("meta."), "type": _COMPARISONS[operator], "value": value}
     raise FilterError(
         f"a filter must have field, operator and value, or operator (AND, OR) and conditions; the operators are "

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import SecretStr, ValidationInfo, field_validator
 
-from integrations.doors import Door, Search, open_door, search_in_thread
+from integrations.doors import Search, open_door, search_in_thread
 from integrations.hits import hit_metadata
 from rag_core.errors import MissingExtraError
 from rag_core.types import DEFAULT_COLLECTION
@@ -34,9 +34,10 @@ class RagRetriever(BaseRetriever):
 
     @field_validator("source")
     @classmethod
-    def _open_source(cls, source: Any, fields: ValidationInfo) -> Door:
+    def _open_source(cls, source: Any, fields: ValidationInfo) -> Any:
         """Opens the source once: LangChain copies a retriever with its fields when it is configured."""
-        return open_door(source, fields.data["api_key"].get_secret_value())
+        key = fields.data.get("api_key")
+        return source if key is None else open_door(source, key.get_secret_value())  # None: the key is refused
 
     def _get_relevant_documents(
         self,

@@ -846,6 +846,7 @@ class IngestionSettings(Section):
     )
     shared_folders: bool = Field(
         False,
+        exclude_if=not_,
         description="Local folders are mounts that all nodes of a Ray cluster share (`--shared`); nodes are not asked.",
     )
     turn_s: float = Field(

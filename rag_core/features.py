@@ -41,13 +41,13 @@ def _set_off(values: Mapping[str, Any]) -> Switch:
 
 
 def _switch_legs(tree: Tree, is_on: bool) -> Mapping[str, bool]:
-    legs = {
-        f"{path}.retrievers.{name}": leg
+    legs = [
+        leg
         for path, retriever in _walk(tree.get("retrieval"), "retrieval")
         if retriever.get("type") == "hybrid"
-        for name, leg in retriever.get("retrievers", {}).items()
-    }
-    return {f"{path}.enabled": is_on for path, leg in legs.items() if leg.get("type") != "dense"}
+        for leg in _list_legs(retriever, path)
+    ]
+    return {f"{path}.enabled": is_on for path, leg in legs if leg.get("type") != "dense"}
 
 
 def _switch_rerankers(tree: Tree, is_on: bool) -> Mapping[str, bool]:
@@ -62,9 +62,16 @@ def _walk(retriever: Any, path: str) -> Iterator[tuple[str, Tree]]:
         return
     yield path, retriever
     yield from _walk(retriever.get("retriever"), f"{path}.retriever")
+    for leg_path, leg in _list_legs(retriever, path):
+        yield from _walk(leg, leg_path)
+
+
+def _list_legs(retriever: Tree, path: str) -> Iterator[tuple[str, Tree]]:
+    """Yields the legs with their paths. Leaves out whatever is no mapping, which the validation refuses later."""
     legs = retriever.get("retrievers")
     for name, leg in legs.items() if isinstance(legs, Mapping) else ():
-        yield from _walk(leg, f"{path}.retrievers.{name}")
+        if isinstance(leg, Mapping):
+            yield f"{path}.retrievers.{name}", leg
 
 
 _HISTORY_WEIGHTS = ("carried", "previous", "answer", "first", "rewrite")

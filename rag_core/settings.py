@@ -185,7 +185,7 @@ def _apply_features(merged: _MergedLayers, file: Path | None) -> None:
     leaves = [
         (setting.split("."), value)
         for setting, value in values.items()
-        if not any(is_within(leaf, setting.removesuffix(".type")) for leaf in explicit)
+        if not any(is_within(leaf, setting.removesuffix(".type")) or is_within(setting, leaf) for leaf in explicit)
     ]
     _merge_layer(merged.tree, _build_tree(leaves), "features", (), merged.origins)
 

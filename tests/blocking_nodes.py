@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hosts import free_port
 from waiting import wait_until
 
+from benchmarks.free_port import find_free_port
 from jobs.ray_connection import RAY_ENVIRONMENT
 
 START_SECONDS, STOP_SECONDS = 180, 60
@@ -22,8 +22,8 @@ class Nodes:
     """A cluster of `ray start --block` processes. `folder` is Ray's temporary folder; its path must be short."""
 
     folder: Path
-    port: int = field(default_factory=free_port)
-    dashboard_port: int = field(default_factory=free_port)
+    port: int = field(default_factory=find_free_port)
+    dashboard_port: int = field(default_factory=find_free_port)
 
     @property
     def address(self) -> str:
@@ -34,7 +34,7 @@ class Nodes:
         ports = [
             f"--port={self.port}",
             f"--dashboard-port={self.dashboard_port}",
-            f"--ray-client-server-port={free_port()}",
+            f"--ray-client-server-port={find_free_port()}",
         ]
         arguments = ["--head", *ports, f"--temp-dir={self.folder}", *options]
         with self._run(Path(sys.executable), environment, arguments):
@@ -52,8 +52,8 @@ class Nodes:
     def _run(
         self, python: Path, environment: Mapping[str, str], arguments: Sequence[str], wrapper: Sequence[str] = ()
     ) -> Iterator[int]:
-        log = self.folder.with_suffix(f".{free_port()}.log")
-        agent = f"--dashboard-agent-listen-port={free_port()}"
+        log = self.folder.with_suffix(f".{find_free_port()}.log")
+        agent = f"--dashboard-agent-listen-port={find_free_port()}"
         command = [*wrapper, str(python), "-c", "from ray.scripts.scripts import main; main()", "start", "--block"]
         with log.open("w") as output:
             process = subprocess.Popen(

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hosts import free_port
 from s3fs import S3FileSystem
 from waiting import wait_until
+
+from benchmarks.free_port import find_free_port
 
 
 @contextmanager
@@ -18,7 +19,7 @@ def run_s3(log: Path) -> Iterator[str]:
     fsspec keeps one file system per process for equal arguments, and the endpoint of the environment is not among them.
     """
     S3FileSystem.clear_instance_cache()
-    port = free_port()
+    port = find_free_port()
     command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
     with log.open("w") as output, subprocess.Popen(command, stdout=output, stderr=output) as server:
         try:

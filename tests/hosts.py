@@ -1,7 +1,6 @@
 """Stores for the tests that kill processes, fill disks and freeze servers, and commands that use them."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -40,13 +39,6 @@ class Host:
 
 def postmaster(host: Host) -> psutil.Process:
     return psutil.Process(int((host.home / "postgres" / "postmaster.pid").read_text().split()[0]))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def with_interrupts(command: Sequence[str]) -> list[str]:

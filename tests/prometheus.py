@@ -12,8 +12,9 @@ from typing import Any
 
 import httpx2
 from debian import find_program
-from hosts import free_port
 from waiting import wait_until
+
+from benchmarks.free_port import find_free_port
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Prometheus:
 @contextmanager
 def run_prometheus(configuration: Path, folder: Path) -> Iterator[Prometheus]:
     """Runs Prometheus during the block, with its data in the folder."""
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{find_free_port()}"
     command = [
         *(str(find_program("prometheus")), f"--config.file={configuration}", f"--storage.tsdb.path={folder / 'data'}"),
         *(f"--web.listen-address={address}", "--log.level=warn"),

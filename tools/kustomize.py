@@ -83,7 +83,7 @@ def _find_patches(
         identity = {
             "apiVersion": document["apiVersion"],
             "kind": document["kind"],
-            "metadata": {"name": document["metadata"]["name"]},
+            "metadata": {key: document["metadata"][key] for key in ("name", "namespace")},
         }
         if name not in changed:
             yield f"delete-{name}", {**identity, "$patch": "delete"}

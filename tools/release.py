@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
-PACKAGES = ("rag_core", "jobs", "rag_cli", "serve")
+PACKAGES = ("rag_core", "jobs", "rag_cli", "serve", "integrations")
 IMPORT_PACKAGES = """
 import importlib, json, pkgutil, sys
 tops = json.loads(sys.argv[1])

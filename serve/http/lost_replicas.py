@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_core.errors import ClusterError
+from serve.http.correlation_ids import read_correlation_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,6 @@ class LostReplicas:
         await self.app(scope, receive, send_and_notice)
         if scope["type"] == "http" and not has_started:
             from serve.http.problems import error_response  # only a proxy that loses a gateway needs it
-            from serve.http.response_headers import read_correlation_id
 
             id = read_correlation_id(Headers(scope=scope).get("x-correlation-id", ""))
             error = ClusterError("the gateway was lost while it worked on the request")

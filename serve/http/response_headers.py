@@ -2,11 +2,11 @@
 
 import time
 from dataclasses import dataclass
-from uuid import UUID, uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from serve.http.correlation_ids import read_correlation_id
 from serve.http.request_ids import read_request_id
 from serve.profiles import ServedProfiles
 
@@ -43,15 +43,6 @@ class ResponseHeaders:
             await send(message)
 
         await self.app(scope, receive, send_with_headers)
-
-
-def read_correlation_id(header: str) -> str:
-    """The client's id if it is a UUID of version 4, else a new one."""
-    try:
-        id = UUID(header)
-    except ValueError:
-        return str(uuid4())
-    return str(id) if id.version == 4 else str(uuid4())
 
 
 def _components(scope: Scope) -> str:

@@ -19,6 +19,7 @@ from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.schema import MetadataMode, NodeRelationship
 from llama_index.core.vector_stores import FilterOperator, MetadataFilter, MetadataFilters
+from pydantic import ValidationError
 
 from integrations import haystack, langchain, llamaindex
 from integrations.doors import Door, Search
@@ -173,8 +174,9 @@ def test_filters_of_haystack_narrow_a_search(door: Door) -> None:
     both = retriever.run(query=QUESTION, filters={"operator": "AND", "conditions": [rules, newer]})["documents"]
     assert [document.meta["title"] for document in both] == ["Signing keys"]
     assert retriever.run(query=QUESTION, filters={**rules, "value": "none"})["documents"] == []
-    with pytest.raises(FilterError, match="the operators are ==, "):
-        retriever.run(query=QUESTION, filters={"operator": "NOT", "conditions": [rules]})
+    for filters in ({"operator": "NOT", "conditions": [rules]}, {**rules, "operator": ["=="]}):
+        with pytest.raises(FilterError, match="the operators are ==, "):
+            retriever.run(query=QUESTION, filters=filters)
 
 
 def test_a_pipeline_of_haystack_survives_its_yaml_file(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +217,11 @@ def test_a_wrong_key_is_an_error_in_each_library(doors: Doors) -> None:
         llamaindex.RagRetriever(doors.url, api_key=f"{doors.key}x").retrieve(QUESTION)
     with pytest.raises(AuthenticationError):
         haystack.RagRetriever(doors.url, Secret.from_token(f"{doors.key}x")).run(query=QUESTION)
+
+
+def test_a_key_of_langchain_must_be_text(doors: Doors) -> None:
+    with pytest.raises(ValidationError, match="api_key"):
+        langchain.RagRetriever(source=doors.url, api_key=5)
 
 
 def test_a_retriever_of_langchain_does_not_show_its_key(doors: Doors) -> None:

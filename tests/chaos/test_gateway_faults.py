@@ -12,8 +12,9 @@ from contextlib import suppress
 import httpx2
 import psutil
 import pytest
-from hosts import RAG, SETTINGS, Host, free_port, postmaster, with_interrupts
+from hosts import RAG, SETTINGS, Host, postmaster, with_interrupts
 
+from benchmarks.free_port import find_free_port
 from rag_core.storage import embedded
 
 pytestmark = [pytest.mark.chaos, pytest.mark.postgres, pytest.mark.ray, pytest.mark.timeout(300)]
@@ -31,7 +32,7 @@ QUESTION = {"question": "Which gate has the key of the tide lamp?"}
 def gateway(host: Host) -> Iterator[str]:
     """Over a store that it cannot start again by itself."""
     assert host.ingest("inline").wait(120) == 0
-    port = free_port()
+    port = find_free_port()
     environment = {**os.environ, "RAG_STORE__URL": host.store.dsn, "RAG_HOME": str(host.home)}
     command = [*RAG, "serve", "--port", str(port), "--json", *SETTINGS]
     with subprocess.Popen(with_interrupts(command), env=environment, stdout=subprocess.PIPE, text=True) as process:

@@ -12,7 +12,9 @@ from contextlib import contextmanager, suppress
 import httpx2
 import psutil
 import pytest
-from hosts import RAG, SETTINGS, Host, free_port, with_interrupts
+from hosts import RAG, SETTINGS, Host, with_interrupts
+
+from benchmarks.free_port import find_free_port
 
 pytestmark = [pytest.mark.chaos, pytest.mark.postgres, pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -25,7 +27,7 @@ PATIENCE = 90.0
 @contextmanager
 def start_gateway(host: Host) -> Iterator["subprocess.Popen[str]"]:
     environment = {**os.environ, "RAG_STORE__URL": host.store.dsn, "RAG_HOME": str(host.home)}
-    command = with_interrupts([*RAG, "serve", "--port", str(free_port()), "--json", *SETTINGS])
+    command = with_interrupts([*RAG, "serve", "--port", str(find_free_port()), "--json", *SETTINGS])
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process

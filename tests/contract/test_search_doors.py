@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 from adapter_doors import MUSEUM, Doors, open_doors
-from hosts import free_port
 
+from benchmarks.free_port import find_free_port
 from integrations.doors import Door, HttpDoor, Search
 from rag_core.errors import AuthenticationError, NotFoundError, UnavailableError, UsageError
 from rag_core.storage.postgres import Postgres
@@ -66,4 +66,4 @@ def test_a_gateway_refuses_a_wrong_key(doors: Doors) -> None:
 
 def test_a_gateway_that_is_down_is_unavailable() -> None:
     with pytest.raises(UnavailableError, match="cannot reach the server at http://"):
-        HttpDoor(f"http://127.0.0.1:{free_port()}", attempts=1).search(Search(question=QUESTION))
+        HttpDoor(f"http://127.0.0.1:{find_free_port()}", attempts=1).search(Search(question=QUESTION))

@@ -17,9 +17,9 @@ from bare_python import create_bare_python
 from blocking_nodes import Nodes
 from commands import Ran
 from documents import ROOT
-from tcp_servers import run_over_tcp
 from trees import HASHING, assert_same, hashing_settings, read_tree, violations, write
 
+from benchmarks.tcp_servers import run_over_tcp
 from rag_core.storage.postgres import Postgres
 from rag_core.wiring.ingestion import build_inline_runner, build_sync
 

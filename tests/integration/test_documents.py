@@ -9,8 +9,8 @@ from buckets import run_s3
 from commands import Rag, rag_in_process
 from documents import ROOT, Reader
 from fakes.openai_endpoint import run_endpoint, stream_response, whole_response
-from hosts import free_port
 
+from benchmarks.free_port import find_free_port
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
 
@@ -44,7 +44,7 @@ def page(name: str) -> str:
 
 @pytest.mark.ray
 def test_the_tutorial_leads_to_a_served_answer(tmp_path: Path, home: Path, rag: Rag) -> None:
-    reader = Reader(tmp_path, {"RAG_HOME": str(home)}, {"8000": str(free_port())}, rag)
+    reader = Reader(tmp_path, {"RAG_HOME": str(home)}, {"8000": str(find_free_port())}, rag)
     reader.follow(page("tutorial"))
 
 

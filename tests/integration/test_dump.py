@@ -10,13 +10,13 @@ import psycopg
 import pytest
 from commands import Rag, rag_in_process
 from fakes.conversations import converse
-from hosts import free_port
 from psycopg.conninfo import make_conninfo
 from psycopg.sql import SQL, Identifier
 from schema_catalog import read_catalog
 from targets import superuser
 from trees import HASHING, ingest, violations, write
 
+from benchmarks.free_port import find_free_port
 from rag_core import open_knowledge_base
 from rag_core.errors import DumpError, StoreError
 from rag_core.storage import client_programs, embedded, restore
@@ -229,7 +229,7 @@ def tcp_server(short_folder: Path) -> Iterator[str]:
         for name in ROLES:
             connection.execute(SQL("create role {} nologin").format(Identifier(name)))
     embedded.stop(folder)
-    port = free_port()
+    port = find_free_port()
     with (folder / "postgresql.conf").open("a") as settings:
         settings.write(f"listen_addresses = '127.0.0.1'\nport = {port}\n")
     (folder / "pg_hba.conf").write_text("host all all 127.0.0.1/32 scram-sha-256\n")

@@ -65,6 +65,7 @@ def run_to_the_end(store: Postgres, settings: Settings, job: UUID) -> dict[str, 
     return row()
 
 
+@pytest.mark.slow
 def test_a_queued_job_keeps_its_profile_when_the_file_changes_and_the_runner_restarts(
     store: Postgres, tmp_path: Path
 ) -> None:

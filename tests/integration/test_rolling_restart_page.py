@@ -22,8 +22,8 @@ def test_haproxy_accepts_the_configuration(tmp_path: Path) -> None:
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_the_commands_of_the_page_are_valid() -> None:
-    Reader(ROOT).follow(PAGE)
+def test_the_commands_of_the_page_are_valid(tmp_path: Path) -> None:
+    Reader(tmp_path).follow(PAGE)
 
 
 def test_the_serve_configs_have_the_keys_of_the_table() -> None:

@@ -12,10 +12,11 @@ from typing import Any
 import httpx2
 import psutil
 import pytest
-from hosts import RAG, free_port, with_interrupts
+from hosts import RAG, with_interrupts
 from trees import write
 from waiting import wait_until
 
+from benchmarks.free_port import find_free_port
 from rag_core import open_knowledge_base
 from rag_core.storage.postgres import Postgres
 
@@ -46,7 +47,7 @@ def settings_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def started(environment: dict[str, str], settings_file: Path) -> Iterator[dict[str, Any]]:
     """What `rag serve --json` prints."""
-    command = [*RAG, "serve", "--port", str(free_port()), "--config", str(settings_file), "--json"]
+    command = [*RAG, "serve", "--port", str(find_free_port()), "--config", str(settings_file), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(with_interrupts(command), env=environment, **pipes) as process:  # type: ignore[call-overload]
         told = process.stdout.readline()
@@ -191,7 +192,7 @@ def test_a_changed_settings_file_applies_to_new_requests_and_an_invalid_one_chan
 
 
 def test_a_server_that_is_not_there_is_said_so() -> None:
-    command = [*RAG, "ask", "?", "--server", f"http://127.0.0.1:{free_port()}", "--json"]
+    command = [*RAG, "ask", "?", "--server", f"http://127.0.0.1:{find_free_port()}", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 3
     assert "cannot reach the server" in json.loads(done.stdout)["error"]["message"]

@@ -17,11 +17,12 @@ import quiet_serve  # noqa: F401
 import tiny_models
 import yaml
 from fakes.shapes import PIECES
-from hosts import RAG, free_port, with_interrupts
+from hosts import RAG, with_interrupts
 from ray.serve.schema import ServeDeploySchema
 from trees import HASHING, write
 from waiting import wait_until
 
+from benchmarks.free_port import find_free_port
 from rag_core import open_knowledge_base
 from rag_core.errors import ClusterError
 from rag_core.storage.postgres import Postgres
@@ -93,7 +94,7 @@ def small(module_store: Postgres, folder: Path) -> list[str]:
 def on_cpu(small: list[str]) -> Shape:
     """The shape for GPUs, where there are two CPUs."""
     shape = shipped("gpu")
-    shape["http_options"]["port"] = free_port()
+    shape["http_options"]["port"] = find_free_port()
     shape["applications"][0]["import_path"] = "fakes.shapes:build"
     shape["applications"][0]["args"]["set"] = small
     for deployment in deployments(shape).values():
@@ -291,7 +292,7 @@ def test_the_local_shape_is_served_and_read_again_when_it_changes(store: Postgre
     file, shape = tmp_path / "local.yaml", shipped("local")
     shape["applications"][0]["args"]["set"] = [*HASHING, "answering.budget=none"]
     file.write_text(yaml.safe_dump(shape))
-    command = [*RAG, "serve", "--config", str(file), "--port", str(free_port()), "--json"]
+    command = [*RAG, "serve", "--config", str(file), "--port", str(find_free_port()), "--json"]
     environment = {**os.environ, "RAG_STORE__URL": store.dsn}
     with (tmp_path / "stderr").open("w") as stderr, rag_serve(command, environment, stderr) as process:
         url = json.loads(process.stdout.readline())["url"]  # type: ignore[union-attr]

@@ -14,9 +14,9 @@ from uuid import uuid4
 import httpx2
 import pytest
 from collector import Collector, ReceivedSpan, run_collector
-from hosts import free_port
 from trees import write
 
+from benchmarks.free_port import find_free_port
 from rag_core.storage.postgres import Postgres
 from rag_core.storage.queue import IngestRequest, Queue
 
@@ -71,7 +71,7 @@ def observed(
                 IngestRequest(collection="default", profile="default", settings={})
             )
     documents = write(tmp_path_factory.mktemp("documents"), {"keys.md": "# Keys\n\nKept in the red box.", "b.txt": "b"})
-    port, metrics_port, session = free_port(), free_port(), short_folder / "observed"
+    port, metrics_port, session = find_free_port(), find_free_port(), short_folder / "observed"
     asked = {
         "port": port,
         "metrics_port": metrics_port,

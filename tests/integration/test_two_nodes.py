@@ -20,9 +20,9 @@ import psutil
 import pytest
 from buckets import run_s3
 from documents import ROOT, Reader, read_blocks
-from hosts import free_port
 from trees import assert_same, hashing_settings, read_tree, violations, write
 
+from benchmarks.free_port import find_free_port
 from benchmarks.tcp_servers import run_over_tcp
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
@@ -93,7 +93,7 @@ def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
     store_over_tcp: Postgres, short_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, mark = short_folder / "cluster", f"{os.getpid()}-{time.monotonic_ns()}"
-    head, dashboard, client, *agents = (free_port() for _ in range(5))
+    head, dashboard, client, *agents = (find_free_port() for _ in range(5))
     replaced = {
         "--port=6379": f"--port={head} --dashboard-port={dashboard} --ray-client-server-port={client}"
         f" --dashboard-agent-listen-port={agents[0]} {ONE_CPU}",

@@ -18,7 +18,7 @@ import httpx2
 import psycopg
 import pytest
 import yaml
-from hosts import RAG, free_port, with_interrupts
+from hosts import RAG, with_interrupts
 from pdfs import pdf
 from prometheus import Prometheus, publish_files, run_prometheus
 from promql import panel_expressions, read_rules, read_runbook, with_bool
@@ -26,6 +26,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.sql import SQL, Identifier
 from trees import HASHING, write
 
+from benchmarks.free_port import find_free_port
 from rag_core.evaluation.dataset import write_dataset
 from rag_core.evaluation.question import CorpusDocument, Question
 from rag_core.storage.postgres import Postgres
@@ -112,7 +113,7 @@ def _variable(setting: str) -> tuple[str, str]:
 @contextmanager
 def _serve(environment: dict[str, str], folder: Path) -> Iterator[tuple[str, str]]:
     """Yields the URL of the gateway and the address of its metrics."""
-    port, metrics = free_port(), free_port()
+    port, metrics = find_free_port(), find_free_port()
     command = [*RAG, "serve", "--port", str(port), "--set", f"telemetry.metrics_port={metrics}", "--json"]
     with (folder / "serve.log").open("w") as log:
         process = subprocess.Popen(

@@ -119,6 +119,15 @@ def test_features_that_change_nothing_leave_the_pipelines_version(tmp_path: Path
             "features.conversational_search_phase4 includes phase 2, which is false; set one of them",
         ),
         ("featurs: {}", "featurs: unknown setting; did you mean features?"),
+        (
+            "retrieval: {type: hybrid, retrievers: [dense]}\nfeatures: {hybrid_search: false}",
+            "retrieval.retrievers: Input should be a valid dictionary",
+        ),
+        (
+            "retrieval: {type: hybrid, retrievers: {a: 3}}\nfeatures: {hybrid_search: false}",
+            "retrieval.retrievers.a",
+        ),
+        ("conversation: 5\nfeatures: {topic_shift: false}", "conversation: Input should be a valid dictionary"),
     ],
 )
 def test_a_wrong_flag_is_an_error(text: str, message: str, tmp_path: Path) -> None:

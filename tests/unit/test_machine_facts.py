@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from hosts import free_port
 
+from benchmarks.free_port import find_free_port
 from jobs import machine_facts
 from jobs.machine_facts import Gpus, hash_environment, probe_gateway_port, probe_http, read_gpus
 
@@ -47,7 +47,7 @@ def test_the_gateway_is_known_by_its_health(body: bytes, state: str) -> None:
 
 
 def test_a_port_without_a_server_is_free() -> None:
-    port = free_port()
+    port = find_free_port()
     assert probe_gateway_port(port) == "free"
     assert "Connection refused" in probe_http("127.0.0.1", port, "/metrics")
 

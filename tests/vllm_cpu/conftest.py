@@ -1,7 +1,6 @@
 """A Llama of random weights behind vLLM and `ray.serve.llm`, in a graph of ours, on two CPUs: one a test run."""
 
 import os
-import socket
 import sys
 import warnings
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ import pytest
 from engine import MODEL, TOKENS, Engine
 from tiny_llama import WINDOW, llama_files
 
+from benchmarks.free_port import find_free_port
 from jobs.ray_connection import RAY_ENVIRONMENT
 from rag_core.breaker import Breaker
 from rag_core.config import Settings
@@ -41,7 +41,7 @@ DOCUMENTS = {
 @pytest.fixture(scope="session")
 def engine(short_folder: Path) -> Iterator[Engine]:
     """A Ray, whose metrics are half a second old at the most."""
-    engine = Engine(_free_port(), short_folder / "ray")
+    engine = Engine(find_free_port(), short_folder / "ray")
     own = {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_metrics_report_interval_ms": "500"}
     with pytest.MonkeyPatch.context() as environment:
         for name, value in (RAY_ENVIRONMENT | OFFLINE | own).items():
@@ -86,7 +86,7 @@ def gateway(engine: Engine, settings: Settings, tmp_path_factory: pytest.TempPat
     """The address of a graph that is ready, but cold: an engine's first answer takes seconds."""
     from ray import serve
 
-    port = _free_port()
+    port = find_free_port()
     llama = llama_settings(llama_files(tmp_path_factory.mktemp(MODEL)))
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     serve.run(
@@ -132,9 +132,3 @@ def client(deployment: "DeploymentHandle") -> ChatClient:
     return deployment_client(
         chat_call(deployment), model=MODEL, first_token_timeout=LONG, stall_timeout=LONG, breaker=breaker
     )
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

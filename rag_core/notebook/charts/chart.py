@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
+from rag_core.errors import MissingExtraError
+
 try:
     from matplotlib import rc_context
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 except ModuleNotFoundError as error:
-    raise ImportError("charts require matplotlib: pip install -c constraints.txt '.[notebooks]'") from error
+    raise MissingExtraError("the extra [notebooks] is not installed: pip install 'rag-on-ray[notebooks]'") from error
 
 BLUE, VERMILION, GREEN, ORANGE, PURPLE = "#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7"
 INK, GREY, PALE = "#222222", "#767676", "#d9d9d9"

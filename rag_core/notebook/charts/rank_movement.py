@@ -1,13 +1,15 @@
 """The movement of hits between the rankings of a search: a slope chart (Tufte 1983)."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from uuid import UUID
-
-from matplotlib.axes import Axes
 
 from rag_core.notebook.charts.chart import GREY, INK, PALE, VERMILION, Chart, new_axes
 from rag_core.retrieval.explanation import DISPLAY_NAMES, Ranks, find_rank, ranks_by_stage, score_names
 from rag_core.types import Hit, StageReport
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ROW_INCHES, MARGIN_INCHES = 0.34, 1.4
 MAX_LABEL_CHARS = 52
@@ -36,7 +38,7 @@ def draw_rank_movement(
     return Chart(figure, _describe(hits[:depth], names, ranks, title))
 
 
-def _draw_line(axes: Axes, heights: Sequence[int], label: str, is_highlighted: bool) -> None:
+def _draw_line(axes: "Axes", heights: Sequence[int], label: str, is_highlighted: bool) -> None:
     colour, text_colour, weight = (VERMILION, VERMILION, "bold") if is_highlighted else (GREY, INK, "normal")
     axes.plot(heights, color=colour, linewidth=2.5 if is_highlighted else 1, marker="o", markersize=5, zorder=3)
     axes.annotate(

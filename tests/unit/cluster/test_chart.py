@@ -228,6 +228,18 @@ def replica_limits(autoscaling: Mapping[str, Any]) -> dict[str, float]:
     return {"min": least, "peak": least, "max": autoscaling.get("max_replicas", 1)}
 
 
+@each_example
+def test_the_head_names_the_port_from_which_kuberay_makes_the_service(name: str) -> None:
+    for document in select_kind(name, "RayService"):
+        config = yaml.safe_load(document["spec"]["serveConfigV2"])
+        spec = document["spec"]["rayClusterConfig"]
+        for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+            ports = {
+                port["name"]: port["containerPort"] for port in group["template"]["spec"]["containers"][0]["ports"]
+            }
+            assert ports["serve"] == config["http_options"]["port"]
+
+
 def test_the_models_on_gpus_are_deployed_as_in_the_serve_config() -> None:
     shipped = yaml.safe_load((ROOT / "cluster" / "serve" / "gpu.yaml").read_text())["applications"][0]
     [document] = select_kind("gpu", "RayService")
@@ -260,6 +272,19 @@ def test_jobs_run_commands_that_exist() -> None:
         check_rag([container["command"][6].removeprefix("jobs."), *container["command"][7:]])
         assert schedule["concurrencyPolicy"] == "Forbid"
     assert [document["metadata"]["name"] for document in select_kind("jobs", "RayCluster")] == ["rag-jobs"]
+
+
+@pytest.mark.parametrize("name", ["jobs", "job-only", "full"])
+def test_a_job_finds_workers_when_it_starts(name: str) -> None:
+    """It uses the CPUs that its cluster has then, and refuses `--gpus` of a cluster with fewer."""
+    for document in (*select_kind(name, "RayCluster"), *select_kind(name, "RayJob")):
+        for spec in cluster_specs(document):
+            least = {group["groupName"]: group["minReplicas"] for group in spec["workerGroupSpecs"]}
+            most = {group["groupName"]: group["maxReplicas"] for group in spec["workerGroupSpecs"]}
+            assert least["cpu"] >= 1
+            if document["kind"] == "RayJob":
+                assert least == most
+                assert least.get("gpu", 0) == document["spec"]["entrypoint"].count("'--gpus' '1'")
 
 
 def test_a_run_has_another_name_when_its_definition_changes() -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from charts import (
@@ -15,6 +16,7 @@ from charts import (
     pod_templates,
     render_example,
     select_kind,
+    variables,
 )
 
 from tools.render_chart import read_values
@@ -156,6 +158,19 @@ def test_policies_and_budgets_select_pods_that_exist(name: str) -> None:
             assert matches(constraint["labelSelector"], pod["metadata"]["labels"])
 
 
+@each_example
+def test_a_budget_allows_the_eviction_of_a_pod(name: str) -> None:
+    """Kubernetes evaluates only a number as `minAvailable`, because a RayCluster has no subresource `scale`."""
+    services = [document["spec"]["rayClusterConfig"] for document in select_kind(name, "RayService")]
+    least = {group["groupName"]: group["minReplicas"] for spec in services for group in spec["workerGroupSpecs"]}
+    budgets = [document["spec"] for document in select_kind(name, "PodDisruptionBudget")]
+    assert len(budgets) == (0 if name in ("trial", "job-only") else 1)
+    for budget in budgets:
+        assert "maxUnavailable" not in budget
+        group = budget["selector"]["matchLabels"]["rag-on-ray/group"]
+        assert 1 <= budget["minAvailable"] < least[group]
+
+
 def read_policies(name: str) -> dict[str, Any]:
     """The specs of the network policies, by name."""
     return {policy["metadata"]["name"]: policy["spec"] for policy in select_kind(name, "NetworkPolicy")}
@@ -191,6 +206,14 @@ def test_the_sockets_of_nodes_are_open_to_nodes_of_the_release_alone() -> None:
     assert [rule for rule in rules if "ports" not in rule] == [{"from": [{"podSelector": {"matchLabels": OWN_LABELS}}]}]
     ports = {port["port"] for rule in rules for port in rule.get("ports", [])}
     assert ports == {8000, 8080, 8265}
+
+
+def test_pods_reach_the_endpoints_of_their_variables() -> None:
+    rules = [rule for policy in read_policies("full").values() for rule in policy.get("egress", [])]
+    ports = {port["port"] for rule in rules for port in rule.get("ports", [])}
+    endpoints = [value for value in variables("full").values() if value.startswith("http")]
+    assert {urlsplit(endpoint).port for endpoint in endpoints} - {8265} == {4318}
+    assert 4318 in ports
 
 
 @each_example

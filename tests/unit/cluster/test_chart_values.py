@@ -58,6 +58,11 @@ def test_a_wrong_value_is_refused_by_name(assignment: str, message: str) -> None
             "serve.workers.minReplicas=6",
             "^minReplicas must be at most maxReplicas, got 6 and 5 for the group cpu",
         ),
+        (
+            "default",
+            "serve.workers.minReplicas=1",
+            "^disruptionBudget.minAvailable must be less than serve.workers.minReplicas, .* got 1 and 1",
+        ),
     ],
 )
 def test_values_that_contradict_each_other_are_refused(example: str, assignment: str, message: str) -> None:

@@ -24,6 +24,12 @@ def read_overlay(name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return kustomization, [yaml.safe_load((folder / patch["path"]).read_text()) for patch in kustomization["patches"]]
 
 
+def read_target(manifest: dict[str, Any]) -> tuple[str, str, str]:
+    """By what Kustomize finds the manifest that a patch changes: without the namespace, it finds none."""
+    metadata = manifest["metadata"]
+    return manifest["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
 def test_the_files_are_what_the_chart_renders() -> None:
     files = {str(file.relative_to(FOLDER)): file.read_text() for file in FOLDER.rglob("*.yaml")}
     assert files == write_manifests(), "run `python -m tools.kustomize`"
@@ -32,18 +38,17 @@ def test_the_files_are_what_the_chart_renders() -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_an_overlay_makes_the_base_what_the_chart_renders_for_the_example(overlay: str) -> None:
     kustomization, patches = read_overlay(overlay)
-    manifests = {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in read_manifests().values()}
+    manifests = {read_target(manifest): manifest for manifest in read_manifests().values()}
     for name in kustomization["resources"][1:]:
         manifest = yaml.safe_load((FOLDER / "overlays" / overlay / name).read_text())
-        assert manifests.setdefault((manifest["kind"], manifest["metadata"]["name"]), manifest) is manifest
+        assert manifests.setdefault(read_target(manifest), manifest) is manifest
     for patch in patches:
-        target = patch["kind"], patch["metadata"]["name"]
+        target = read_target(patch)
         if patch.get("$patch") == "delete":
             del manifests[target]
         else:
             manifests[target] = merge(manifests[target], patch)
-    expected = read_manifests(overlay).values()
-    assert manifests == {(manifest["kind"], manifest["metadata"]["name"]): manifest for manifest in expected}
+    assert manifests == {read_target(manifest): manifest for manifest in read_manifests(overlay).values()}
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

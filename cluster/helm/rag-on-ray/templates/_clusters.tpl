@@ -122,7 +122,7 @@ spec:
         - {name: gcs-server, containerPort: 6379}
         - {name: dashboard, containerPort: 8265}
         {{- end }}
-        {{- if and .serving (not $head) }}
+        {{- if .serving }}{{/* KubeRay reads the port of the service from the head */}}
         - {name: serve, containerPort: 8000}
         {{- end }}
         - {name: metrics, containerPort: 8080}

@@ -1,5 +1,7 @@
 """The charts: what is drawn, and what their words say."""
 
+import subprocess
+import sys
 from uuid import UUID
 
 import pytest
@@ -103,3 +105,10 @@ def test_a_change_of_the_subject_has_its_name_and_the_first_turn_no_distance() -
     assert repr(chart) == "Drift: 'Which?' 0.12, 'Lunch?' 0.75 (new subject)"
     texts = [text.get_text() for text in chart.figure.axes[0].texts]
     assert texts == ["0.12", "0.75  new subject", "nothing to compare with"]
+
+
+@pytest.mark.parametrize("name", ["rank_movement", "stage_times"])
+def test_missing_matplotlib_is_an_error_that_names_the_extra(name: str) -> None:
+    program = f"import sys; sys.modules['matplotlib'] = None; import rag_core.notebook.charts.{name}"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "rag_core.errors.MissingExtraError: the extra [notebooks] is not installed" in ended.stderr
