@@ -79,11 +79,8 @@ def _set_aside(connection: Connection, replace: bool) -> Iterator[None]:
         )
     had_schema = _has_schema(connection, "rag")
     if had_schema:
-        with all_rows(connection):
-            counts = count_rows(connection)
-        if counts and not replace:
-            rows = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise DumpError(f"the store is not empty; pass --yes to replace its rows ({rows})")
+        if not replace:
+            _refuse_rows(connection)
         connection.execute(SET_ASIDE)
     try:
         yield
@@ -94,6 +91,15 @@ def _set_aside(connection: Connection, replace: bool) -> Iterator[None]:
                 connection.execute(BRING_BACK)
         raise
     connection.execute(DROP_REPLACED)
+
+
+def _refuse_rows(connection: Connection) -> None:
+    """Raises DumpError if the store has rows."""
+    with all_rows(connection):
+        counts = count_rows(connection)
+    if counts:
+        rows = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise DumpError(f"the store is not empty; pass --yes to replace its rows ({rows})")
 
 
 def _load(program: Path, file: Path, connection: Connection, report_progress: Callable[[str], None]) -> None:
