@@ -13,7 +13,7 @@ from rag_cli.terminal.tables import print_rows
 from rag_core.errors import EncryptionError, UsageError
 from rag_core.storage import embedded, schema
 from rag_core.storage.maintenance import Maintenance
-from rag_core.storage.postgres import Postgres, redact_dsn
+from rag_core.storage.postgres import Postgres, redact_dsn, translate_statement_errors
 from rag_core.storage.reencryption import encrypt_rows
 from rag_core.storage.retention import delete_old_rows
 from rag_core.wiring.encryption import build_cipher
@@ -78,7 +78,7 @@ def migrate(
     Example: rag store migrate --dry-run
     """
     postgres = Postgres.open_unmigrated(options.settings.store.url)
-    with postgres.connect("rag_owner") as connection:
+    with translate_statement_errors(), postgres.connect("rag_owner") as connection:
         schema.check_compatible(connection)
         rows = [
             {"number": row.number, "name": row.name, "kind": row.kind, "locks": row.locks}

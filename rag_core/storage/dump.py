@@ -14,7 +14,7 @@ from psycopg import Connection
 from rag_core.errors import DumpError, StoreError
 from rag_core.storage.client_programs import find_program, read_version, run_program
 from rag_core.storage.manifest import MANIFESTS, Manifest, TableContents, manifest_path, measure_file, read_tables
-from rag_core.storage.postgres import Postgres, translate_connection_errors
+from rag_core.storage.postgres import Postgres, translate_statement_errors
 from rag_core.storage.row_security import ASSUME_WORKER, HAS_WORKER, SECURE_DUMPS, SEES_ALL_ROWS
 from rag_core.storage.schema import read_versions
 
@@ -37,7 +37,7 @@ def dump_store(
         if existing.exists() and not replace:
             raise DumpError(f"{existing} exists; pass --yes to replace it")
     with (
-        translate_connection_errors(),
+        translate_statement_errors(),
         psycopg.connect(postgres.read_dsn(), autocommit=True) as connection,
         _partial_files(file) as partial,
     ):

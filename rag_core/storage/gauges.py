@@ -1,13 +1,8 @@
 """Counts over the rows of all tenants, for gauges. They are read every few seconds, so no query reads a large table."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
-import psycopg
-from psycopg import Connection
-
-from rag_core.errors import StoreError
-from rag_core.storage.postgres import Postgres, translate_connection_errors
+from rag_core.storage.postgres import Postgres, translate_statement_errors
 from rag_core.telemetry.metrics import OpenJobs, QueueKey, StoreState, TableSize
 
 # A running job without a lease belongs to `rag ingest`. It has no age: its process can be without metrics or dead.
@@ -38,9 +33,9 @@ select pg_database_size(current_database()), (select sum(numbackends)::int from 
 def open_jobs(postgres: Postgres) -> Mapping[QueueKey, OpenJobs]:
     """The jobs that have not ended, by tenant and status. Statuses without jobs are missing.
 
-    A login without the store's roles sees no rows. Raises StoreError if the store is unavailable.
+    A login without the store's roles sees no rows. Raises StoreError if the store cannot be read.
     """
-    with _connect(postgres) as connection:
+    with translate_statement_errors(), postgres.connect("rag_worker") as connection:
         rows = connection.execute(OPEN_JOBS).fetchall()
     return {(tenant, status): OpenJobs(count=count, oldest=oldest) for tenant, status, count, oldest in rows}
 
@@ -48,9 +43,9 @@ def open_jobs(postgres: Postgres) -> Mapping[QueueKey, OpenJobs]:
 def store_state(postgres: Postgres) -> StoreState:
     """The sizes of the store, and the state of its tenants' syncs. A table that is locked exclusively is missing.
 
-    Raises StoreError if the store is unavailable.
+    Raises StoreError if the store cannot be read.
     """
-    with _connect(postgres) as connection:
+    with translate_statement_errors(), postgres.connect("rag_worker") as connection:
         tables = connection.execute(TABLES).fetchall()
         size, connections, limit = connection.execute(SERVER).fetchall()[0]
         return StoreState(
@@ -61,13 +56,3 @@ def store_state(postgres: Postgres) -> StoreState:
             connections=connections,
             connection_limit=limit,
         )
-
-
-@contextmanager
-def _connect(postgres: Postgres) -> Iterator[Connection]:
-    """Yields a connection. Raises StoreError if a statement fails, as it does while the schema is being replaced."""
-    try:
-        with translate_connection_errors(), postgres.connect("rag_worker") as connection:
-            yield connection
-    except psycopg.Error as error:
-        raise StoreError(f"the state of the store cannot be read: {error}") from error

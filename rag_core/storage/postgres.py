@@ -181,6 +181,16 @@ def translate_connection_errors() -> Iterator[None]:
         raise StoreError(f"lost the connection to the store: {error}") from error
 
 
+@contextmanager
+def translate_statement_errors() -> Iterator[None]:
+    """Raises StoreError if the connection is lost in the block, or a statement fails, such as for lack of a right."""
+    try:
+        with translate_connection_errors():
+            yield
+    except psycopg.Error as error:
+        raise StoreError(f"the store refused a statement: {error}") from error
+
+
 def retry_attempts(timeout: float, *errors: type[RagError]) -> Iterable[stamina.Attempt]:
     """Yields attempts until the `with` block of an attempt raises none of these errors, or `timeout` seconds are over.
 

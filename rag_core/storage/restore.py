@@ -15,7 +15,7 @@ from rag_core.errors import DumpError, StoreError
 from rag_core.storage.client_programs import FIRST_WITH_TRANSACTION_TIMEOUT, find_program, run_program
 from rag_core.storage.manifest import Manifest, TableContents, all_rows, count_rows, read_manifest, read_tables
 from rag_core.storage.migration_files import list_migrations
-from rag_core.storage.postgres import Postgres, translate_connection_errors
+from rag_core.storage.postgres import Postgres, translate_statement_errors
 from rag_core.storage.row_security import CREATE_ROLES, secure
 from rag_core.storage.schema import exclusive_turn
 from rag_core.storage.statistics import analyze_table
@@ -47,7 +47,7 @@ def restore_store(
             f"{file} has schema {manifest.schema_version}, made by rag-on-ray {manifest.program}; this program knows "
             f"{newest}: update rag-on-ray"
         )
-    with translate_connection_errors(), psycopg.connect(postgres.read_dsn(), autocommit=True) as connection:
+    with translate_statement_errors(), psycopg.connect(postgres.read_dsn(), autocommit=True) as connection:
         server = connection.info.server_version // 10_000
         if server < FIRST_WITH_TRANSACTION_TIMEOUT <= manifest.postgres:
             raise DumpError(
@@ -79,11 +79,8 @@ def _set_aside(connection: Connection, replace: bool) -> Iterator[None]:
         )
     had_schema = _has_schema(connection, "rag")
     if had_schema:
-        with all_rows(connection):
-            counts = count_rows(connection)
-        if counts and not replace:
-            rows = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise DumpError(f"the store is not empty; pass --yes to replace its rows ({rows})")
+        if not replace:
+            _refuse_rows(connection)
         connection.execute(SET_ASIDE)
     try:
         yield
@@ -94,6 +91,15 @@ def _set_aside(connection: Connection, replace: bool) -> Iterator[None]:
                 connection.execute(BRING_BACK)
         raise
     connection.execute(DROP_REPLACED)
+
+
+def _refuse_rows(connection: Connection) -> None:
+    """Raises DumpError if the store has rows."""
+    with all_rows(connection):
+        counts = count_rows(connection)
+    if counts:
+        rows = ", ".join(f"{name} {count}" for name, count in counts.items())
+        raise DumpError(f"the store is not empty; pass --yes to replace its rows ({rows})")
 
 
 def _load(program: Path, file: Path, connection: Connection, report_progress: Callable[[str], None]) -> None:
@@ -122,7 +128,7 @@ def _compare(dumped: Mapping[str, TableContents], restored: Mapping[str, TableCo
 
 def _analyze(postgres: Postgres, manifest: Manifest, report_progress: Callable[[str], None]) -> None:
     """Updates the planner's statistics, which a dump does not have."""
-    with translate_connection_errors(), postgres.connect("rag_owner") as connection:
+    with translate_statement_errors(), postgres.connect("rag_owner") as connection:
         for table, contents in manifest.tables.items():
             if contents.rows:
                 report_progress(f"analyzing {table}")

@@ -95,7 +95,7 @@ DOCUMENTS = Metric(
     name="orchestration_documents_total",
     kind="counter",
     labels=("operation", "tenant_id", "profile", "outcome"),
-    help="Documents of jobs that have ended, by outcome: added, changed, deleted, same, failed, skipped, quarantined.",
+    help="Documents of jobs that have ended, by outcome: completed, failed, skipped, quarantined, deleted, same.",
 )
 BATCH_DOCUMENTS = Metric(
     name="orchestration_batch_documents_total",
@@ -157,8 +157,8 @@ METRICS = (
     *(STORE_UP, STORE_BYTES, STORE_CONNECTIONS, STORE_CONNECTION_LIMIT),
     *(TABLE_ROWS, TABLE_DEAD_ROWS, TABLE_BYTES),
 )
-OUTCOMES = ("added", "changed", "deleted", "same", "failed", "skipped", "quarantined")
-"""The outcomes of documents. Other counts of a job, such as `completed`, are sums of these."""
+OUTCOMES = ("completed", "failed", "skipped", "quarantined", "deleted", "same")
+"""The outcomes of documents: each has one. The other counts of a job, such as `added`, are of the same documents."""
 
 QueueKey: TypeAlias = tuple[str, str]
 """A tenant, and the status of its jobs."""

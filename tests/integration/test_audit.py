@@ -20,6 +20,7 @@ from targets import publish, superuser
 from rag_core.errors import NotFoundError, UsageError
 from rag_core.storage.audit import Change, Entry, append_entries, record
 from rag_core.storage.audit_reading import Audit, Verification, verify_export
+from rag_core.storage.audit_retention import keep_audit_months
 from rag_core.storage.catalog import Catalog
 from rag_core.storage.conversation_list import ConversationList
 from rag_core.storage.keys import Keys
@@ -266,6 +267,16 @@ def test_no_month_is_dropped_during_a_check(store: Postgres, monkeypatch: pytest
         patched.setattr(Audit, "_read_ends", drop_before)
         result = verified(store)
     assert (result.start.n, result.end.n, result.broken) == (0, 3, None)
+
+
+def test_a_month_is_dropped_after_a_dump_has_ended_and_not_waited_for(store: Postgres) -> None:
+    with store.connect() as connection:
+        add(connection, 2)
+    with superuser(store) as dump, dump.transaction():
+        dump.execute("lock table rag.audit in access share mode")
+        assert keep_audit_months(store, -70) == []
+    assert f"audit_{datetime.now(UTC):%Y_%m}" in keep_audit_months(store, -70)
+    assert verified(store).broken is None
 
 
 def test_an_exported_file_can_be_checked_without_the_store(store: Postgres) -> None:

@@ -298,6 +298,17 @@ def test_a_login_without_rights_dumps_a_store_whose_audit_the_worker_cannot_read
 
 
 @pytest.mark.slow
+def test_a_login_without_rights_on_the_store_is_refused_without_a_traceback(
+    tcp_server: str, tmp_path: Path, rag: Rag
+) -> None:
+    owner = open_database(tcp_server, "strange", [f"create role stranger login password '{PASSWORD}'"], "postgres")
+    store = owner.dsn.replace("user=postgres", "user=stranger")
+    for command in (("dump", tmp_path / "rag.dump"), ("migrate",)):
+        refused = rag("store", *command, "--store", store)
+        assert (refused.code, refused.err.splitlines()[-1][:37]) == (3, "error: the store refused a statement:")
+
+
+@pytest.mark.slow
 def test_a_login_that_sees_one_tenant_cannot_dump(tcp_server: str, tmp_path: Path) -> None:
     store = open_database(tcp_server, "alone", [f"create role alone login password '{PASSWORD}'"], login="alone")
     with pytest.raises(StoreError, match="the login alone sees the rows of one tenant only: grant it the role"):

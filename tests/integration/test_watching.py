@@ -167,11 +167,12 @@ def _ask_all_the_time(url: str) -> Iterator[None]:
 
 
 def ingest(watched: Watched, folder: Path) -> None:
-    """Runs two jobs on Ray: one with a document that fails, and one whose folder is missing."""
+    """Runs two jobs on Ray: one in which 3 of 43 documents fail, and one whose folder is missing."""
     documents = {f"{n}.md": f"# Key {n}\n\nSigning keys are replaced every {n} days." for n in range(40)}
     source = write(folder / "documents", documents)
-    (source / "truncated.pdf").write_bytes(pdf(["Keys"], ["Keys"], ["Keys"])[:1000])
-    assert run_job(watched, source.as_uri())["failed"] == 1
+    for n in range(3):
+        (source / f"truncated{n}.pdf").write_bytes(pdf(["Keys"], ["Keys"], [f"{n}"])[:1000])
+    assert run_job(watched, source.as_uri())["failed"] == 3
     assert run_job(watched, (folder / "missing").as_uri())["status"] == "failed"
 
 

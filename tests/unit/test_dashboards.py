@@ -62,6 +62,18 @@ def test_a_panel_that_does_not_fit_begins_a_new_line() -> None:
     assert text.count('"y": 18,') == 1
 
 
+def test_a_failed_gate_and_a_store_that_is_down_are_red_and_a_fall_of_the_scores_is_on_the_axis() -> None:
+    defaults = {
+        panel["title"]: panel["fieldConfig"]["defaults"]
+        for dashboard in read_dashboards()
+        for panel in read_panels(dashboard)
+    }
+    for title in ("Gate", "Store"):
+        colors = [(step["color"], step["value"]) for step in defaults[title]["thresholds"]["steps"]]
+        assert colors == [("red", None), ("green", 1)]
+    assert "min" not in defaults["Drift of live answers"]
+
+
 def test_panels_name_only_metrics_that_exist() -> None:
     assert {name for text in panel_expressions().values() for name in metric_names(text)} - program_metrics() == set()
 

@@ -19,6 +19,7 @@ EVALUATION = Dashboard(
                     description="1 if the last evaluation passed its gate, 0 if it failed or was inconclusive.",
                     unit="none",
                     kind="stat",
+                    floor=1,
                     queries=(
                         Query(
                             'min by (profile, dataset) (rag_gate_passed{profile=~"$profile",dataset=~"$dataset"})',
@@ -42,8 +43,12 @@ EVALUATION = Dashboard(
                 ),
                 Panel(
                     title="Drift of live answers",
-                    description="Mean over the latest live answers minus the mean of the last evaluation.",
+                    description="Mean over the latest live answers minus the mean of the last evaluation. Above 0.1 or "
+                    "below -0.1 warns.",
                     unit="none",
+                    signed=True,
+                    limit=0.1,
+                    floor=-0.1,
                     queries=(
                         Query(
                             'max by (profile, measure) (rag_live_score_drift{profile=~"$profile"})',

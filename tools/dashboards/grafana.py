@@ -20,7 +20,11 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Panel:
-    """One diagram. `unit` is one of Grafana's unit ids; `limit` is drawn as a line; `width` is in columns of 24."""
+    """One diagram. `unit` is one of Grafana's unit ids, and `width` is in columns of 24.
+
+    Values from `limit` on are too high, and those below `floor` too low: they are red, or beyond a line. The axis
+    begins at 0 unless values are `signed`.
+    """
 
     title: str
     description: str
@@ -28,6 +32,8 @@ class Panel:
     queries: Sequence[Query]
     kind: Literal["timeseries", "stat"] = "timeseries"
     limit: float | None = None
+    floor: float | None = None
+    signed: bool = False
     width: int = 8
 
 
@@ -93,16 +99,15 @@ def _place(left: int, top: int, width: int, height: int) -> Mapping[str, int]:
 
 
 def _render_panel(panel: Panel) -> dict[str, Any]:
-    steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
-    if panel.limit is not None:
-        steps.append({"color": "red", "value": panel.limit})
+    steps = _render_steps(panel)
     defaults: dict[str, Any] = {
         "unit": panel.unit,
         "thresholds": {"mode": "absolute", "steps": steps},
         "color": {"mode": "thresholds" if panel.kind == "stat" else "palette-classic"},
     }
     if panel.kind == "timeseries":
-        defaults |= {"min": 0, "custom": {"thresholdsStyle": {"mode": "off" if panel.limit is None else "dashed"}}}
+        defaults |= {} if panel.signed else {"min": 0}
+        defaults |= {"custom": {"thresholdsStyle": {"mode": "dashed" if len(steps) > 1 else "off"}}}
     return {
         "type": panel.kind,
         "title": panel.title,
@@ -120,6 +125,16 @@ def _render_panel(panel: Panel) -> dict[str, Any]:
             for number, query in enumerate(panel.queries)
         ],
     }
+
+
+def _render_steps(panel: Panel) -> list[dict[str, Any]]:
+    """The colours of values, each from its value on."""
+    steps: list[dict[str, Any]] = [{"color": "green", "value": None}]
+    if panel.floor is not None:
+        steps = [{"color": "red", "value": None}, {"color": "green", "value": panel.floor}]
+    if panel.limit is not None:
+        steps.append({"color": "red", "value": panel.limit})
+    return steps
 
 
 def _render_options(kind: str) -> Mapping[str, Any]:

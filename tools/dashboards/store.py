@@ -15,6 +15,7 @@ STORE = Dashboard(
                     description="1 if all ingest runners reach the store.",
                     unit="none",
                     kind="stat",
+                    floor=1,
                     queries=(Query("min(orchestration_store_up)", "reachable"),),
                 ),
                 Panel(
