@@ -63,7 +63,8 @@ def gate(
         print_rows([asdict(check) for check in result.checks], columns, options, "")
         if not pairs:
             typer.echo(
-                "nothing is promoted for this profile and dataset: only floors and ranges were checked", err=True
+                "nothing is promoted for this profile and dataset: only floors, ranges and seconds were checked",
+                err=True,
             )
         stdout_console().print(f"\n{result.outcome.upper()}")
     raise typer.Exit(EXIT_CODES[result.outcome])

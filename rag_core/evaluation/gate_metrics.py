@@ -1,9 +1,11 @@
 """The result of a gate as metrics, so that an alert notices a regression, or that no evaluation has run."""
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from statistics import fmean
 
+from rag_core.errors import InvalidRunError
 from rag_core.evaluation.gate import GateResult
 from rag_core.evaluation.measured_run import MeasuredRun
 from rag_core.telemetry.metrics import Metric
@@ -31,8 +33,14 @@ GATE_METRICS = (EVALUATION_TIME, GATE_PASSED, SCORE)
 
 
 def format_gate_metrics(result: GateResult, runs: Sequence[MeasuredRun]) -> str:
-    """The metrics in Prometheus' text format. All datasets have the gate's one result."""
+    """The metrics in Prometheus' text format. All datasets have the gate's one result.
+
+    Raises InvalidRunError for two runs of the same dataset, whose metrics would have the same labels.
+    """
     passed = float(result.outcome == "pass")
+    name, count = Counter(run.name for run in runs).most_common(1)[0]
+    if count > 1:
+        raise InvalidRunError(f"metrics require one run of each dataset, got {count} of {name}; pass the folder of one")
     by_run = [(run, {"profile": run.profile, "dataset": run.name}) for run in runs]
     return format_metrics(
         {

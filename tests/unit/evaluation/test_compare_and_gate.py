@@ -270,6 +270,15 @@ def test_a_gate_writes_its_outcome_and_the_time_of_the_run_for_prometheus(rag: R
     assert not [line for line in lines if line.startswith("rag_evaluation_timestamp_seconds")]
 
 
+def test_metrics_require_one_run_of_each_dataset(rag: Rag, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for mode in ("asked", "rewritten"):
+        write_run_folder(runs / mode, draw_values())
+    refused = rag("gate", runs, "--base", runs, "--metrics", tmp_path / "gate.prom")
+    assert (refused.code, "got 2 of seals; pass the folder of one" in refused.err) == (5, True), refused.err
+    assert not (tmp_path / "gate.prom").exists()
+
+
 def test_a_file_of_metrics_that_cannot_be_written_is_a_usage_error(rag: Rag, tmp_path: Path) -> None:
     run = write_run_folder(tmp_path / "a", draw_values())
     refused = rag("gate", run, "--base", run, "--metrics", tmp_path / "missing" / "gate.prom")
