@@ -44,7 +44,7 @@ def test_pages_the_dockerfile_and_compose_name_the_current_version() -> None:
     files = ("cluster/docker/Dockerfile", "cluster/compose.yaml", "docs/how-to/images.md", "docs/how-to/schedule.md")
     text = "".join((ROOT / file).read_text() for file in files)
     named = re.findall(r"rag-on-ray:(?:\$\{RAG_VERSION:-)?([\d.]+)", text)
-    assert len(named) == 10
+    assert len(named) >= 10
     release = (ROOT / "docs" / "how-to" / "release.md").read_text()
     assert all(f"`{file}`" in release for file in files)
     assert set(named) == {VERSION}
