@@ -84,7 +84,7 @@ def panel_expressions() -> dict[str, str]:
     """The expressions of all panels by their place, with values in place of Grafana's variables."""
     return {
         f"{dashboard['uid']} {panel['title']} {target['refId']}": re.sub(
-            r"\$\w+", ".*", target["expr"].replace("$__rate_interval", "1m")
+            r"\$\w+", ".*", target["expr"].replace("$__rate_interval", "1h")
         )
         for dashboard in read_dashboards()
         for panel in read_panels(dashboard)

@@ -80,7 +80,7 @@ def watched(module_store: Postgres, tmp_path_factory: pytest.TempPathFactory) ->
         "RAG_INGESTION__ALLOWED_LOCATIONS": json.dumps([f"file://{folder}"]),
         "RAG_INGESTION__RAY_FROM_CPUS": "1",
         "RAG_INGESTION__INLINE_DOCUMENTS": "1",
-        "RAY_metrics_report_interval_ms": "500",
+        "RAY_metrics_report_interval_ms": "3000",  # Ray drops a gauge after two; they are set every 5 s
         "RAY_worker_niceness": "0",
     }
     with _serve(environment, folder) as (url, metrics), publish_files(folder) as files:
