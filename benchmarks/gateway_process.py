@@ -49,12 +49,16 @@ class GatewayProcess:
         with self.log.open("a") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True)
         line = self._process.stdout.readline() if self._process.stdout else ""
-        return "url" in json.loads(line or "{}")  # it prints its URL when it is ready, or an error
+        if "url" in json.loads(line or "{}"):  # it prints its URL when it is ready, or an error
+            return True
+        self.terminate()
+        return False
 
     def terminate(self) -> int:
         """Ends the gateway by SIGTERM. Returns its exit code."""
         if self._process is None:
             return 0
         process, self._process = self._process, None
-        process.send_signal(signal.SIGTERM)
-        return process.wait(STOP_TIMEOUT)
+        with process:
+            process.send_signal(signal.SIGTERM)
+            return process.wait(STOP_TIMEOUT)
