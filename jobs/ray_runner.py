@@ -146,14 +146,14 @@ def redirect_native_errors() -> Iterator[None]:
     Ray's messages about dead processes follow: it prints them on standard output, where they would break `--json`.
     A submitted job keeps its standard error, because its output is a log already.
     """
+    from ray._private import worker
+
+    worker.print_to_stdstream = _print_to_stderr  # type: ignore[assignment]
     if "RAY_ADDRESS" in os.environ:
         yield
         return
     log = rag_home() / "logs" / "ray-driver.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    from ray._private import worker
-
-    worker.print_to_stdstream = _print_to_stderr  # type: ignore[assignment]
     sys.stderr.flush()
     terminal = os.dup(STDERR)
     with log.open("a") as file:

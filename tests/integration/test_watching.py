@@ -31,7 +31,7 @@ from rag_core.evaluation.dataset import write_dataset
 from rag_core.evaluation.question import CorpusDocument, Question
 from rag_core.storage.postgres import Postgres
 
-pytestmark = [pytest.mark.postgres, pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.postgres, pytest.mark.ray, pytest.mark.chaos, pytest.mark.timeout(3600)]
 
 PROMETHEUS = Path(__file__).parents[2] / "cluster" / "prometheus"
 PATIENCE = 900.0
