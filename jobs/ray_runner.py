@@ -91,7 +91,7 @@ def _list_remaining(target: WriteTarget, drafts: Sequence[Draft]) -> Sequence[Dr
     """The drafts that the job has not yet finished."""
     for attempt in retry_attempts(target.store_timeout, StoreError):
         with attempt, target.postgres.connect() as connection:
-            finished = Ledger(connection, target.tenant).finished_documents(target.job)
+            finished = Ledger(connection, target.tenant).list_finished(target.job)
     return [draft for draft in drafts if draft.id not in finished]
 
 

@@ -19,7 +19,7 @@ class ReliabilityBin:
 
 
 def reliability_bins(confidences: Sequence[float], right: Sequence[bool], bins: int = 10) -> list[ReliabilityBin]:
-    """Up to `bins` bins of equal size, the least confident first, as in `calibration_error`.
+    """Returns up to `bins` bins of equal size, the least confident first, as in `calibration_error`.
 
     DeGroot and Fienberg, The comparison and evaluation of forecasters, The Statistician 1983; the intervals are
     Wilson's.

@@ -17,12 +17,12 @@ def show_reply(reply: Reply) -> View:
 
     Passages that no sentence cites are only counted.
     """
-    cited = list(_cited_passages(reply))
+    cited = list(_find_citations(reply))
     uncited = len(reply.passages) - len(cited)
     return View(html=_render_html(reply, cited, uncited), text=_render_text(reply, cited, uncited))
 
 
-def _cited_passages(reply: Reply) -> Iterator[tuple[Passage, list[Citation]]]:
+def _find_citations(reply: Reply) -> Iterator[tuple[Passage, list[Citation]]]:
     for passage in reply.passages:
         if citations := [citation for citation in reply.answer.citations if citation.n == passage.n]:
             yield passage, citations

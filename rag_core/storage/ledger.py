@@ -374,10 +374,10 @@ class Ledger:
             self._add_items(job, items)
             self._add_event(job, seq - 1, "stage", "listing", COMPLETED)
             self._add_event(job, seq, "stage", "working", {"documents": len(items)})
-            finished = frozenset(row[0] for row in self._connection.execute(ENDED_ITEMS, values))
+            finished = self.list_finished(job)
         return Job(id=job, run=int(run), fence=fence, finished_documents=finished)
 
-    def finished_documents(self, job: UUID) -> frozenset[UUID]:
+    def list_finished(self, job: UUID) -> frozenset[UUID]:
         """The documents that the job has finished so far, successfully or not."""
         return frozenset(row["document_id"] for row in self._rows(ENDED_ITEMS, job=job))
 

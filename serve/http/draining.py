@@ -8,7 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 def start_draining(app: FastAPI) -> None:
-    """From now on `/readyz` responds with 503. All other requests are served as before."""
+    """Makes `/readyz` respond with 503 from now on. All other requests are served as before."""
     app.state.is_draining = True
 
 
