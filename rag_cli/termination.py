@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import Event, current_thread, main_thread
 from types import FrameType
 
@@ -31,16 +32,26 @@ def stop_on_sigterm() -> Iterator[Check]:
 
 @contextmanager
 def notify_on_sigterm(stopping: Event) -> Iterator[None]:
-    """Sets the event when the process receives SIGTERM, and then calls the handler of an enclosing block."""
-    enclosing = signal.getsignal(signal.SIGTERM)
+    """Sets the event when the process receives SIGTERM, and the events of the blocks around this one.
 
-    def stop(number: int, frame: FrameType | None) -> None:
-        stopping.set()
-        if callable(enclosing):
-            enclosing(number, frame)
-
-    signal.signal(signal.SIGTERM, stop)
+    Handlers of other programs, such as Ray's, which exits at once, are restored after the block and not called in it.
+    """
+    previous = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGTERM, _Notification(stopping, previous if isinstance(previous, _Notification) else None))
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, enclosing)
+        signal.signal(signal.SIGTERM, previous)
+
+
+@dataclass(frozen=True)
+class _Notification:
+    """A signal handler that sets its event and those of the blocks around it."""
+
+    stopping: Event
+    enclosing: "_Notification | None"
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.stopping.set()
+        if self.enclosing:
+            self.enclosing(number, frame)

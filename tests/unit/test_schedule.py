@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Sequence
 from threading import Event
 
@@ -90,6 +91,19 @@ def test_sigterm_reaches_the_work_and_the_blocks_around_it() -> None:
             check()
     assert outer.is_set()
     assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_sigterm_does_not_reach_the_handler_of_another_program() -> None:
+    handler = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(number))
+    try:
+        with stop_on_sigterm() as check:
+            os.kill(os.getpid(), signal.SIGTERM)
+            with pytest.raises(StoppedError):
+                check()
+        with pytest.raises(SystemExit):
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.mark.parametrize(
