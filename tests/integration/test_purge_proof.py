@@ -96,7 +96,15 @@ def dump(store: Postgres) -> str:
 def find_files(folder: Path, marker: str) -> list[str]:
     """The files that contain the marker, except the write-ahead log."""
     files = [file for file in folder.rglob("*") if file.is_file() and "pg_wal" not in file.parts]
-    return [str(file.relative_to(folder)) for file in files if marker.lower().encode() in file.read_bytes().lower()]
+    return [str(file.relative_to(folder)) for file in files if marker.lower().encode() in read_if_present(file)]
+
+
+def read_if_present(file: Path) -> bytes:
+    """The file in lower case, or nothing if Postgres has removed or replaced it since it was listed."""
+    try:
+        return file.read_bytes().lower()
+    except FileNotFoundError:
+        return b""
 
 
 def data_folder(store: Postgres) -> Path:
