@@ -133,14 +133,10 @@ def test_where_the_endpoint_is_away_sentences_are_quoted_and_that_is_said(rag: R
     assert reply["degraded"] == ["model"]
 
 
-def test_a_command_has_no_time_limit_for_a_leg_unless_one_is_set(rag: Rag, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_has_no_time_limit_for_a_leg(rag: Rag, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAG_ANSWERING__BUDGET")
-    limits = []
-    for settings in ((), ("--set", "answering.budget=standard")):
-        stages = {stage["stage"]: stage for stage in asked(rag, "When does the sea lock open?", *settings)["stages"]}
-        limits.append(stages["bm25"]["limit_ms"])
-    assert limits[0] > 30_000  # the whole answer's
-    assert limits[1] <= 500
+    stages = {stage["stage"]: stage for stage in asked(rag, "When does the sea lock open?")["stages"]}
+    assert stages["bm25"]["limit_ms"] > 30_000  # the whole answer's
 
 
 @pytest.mark.parametrize(
