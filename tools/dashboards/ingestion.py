@@ -1,7 +1,10 @@
 """The queue of ingest jobs, and the documents that pass it."""
 
-from tools.dashboards.expressions import JOBS, PROFILE, RATE, STAGE, TENANT, quantile_of
+from tools.dashboards.expressions import JOBS, PROFILE, RATE, STAGE, TENANT, increase_of
 from tools.dashboards.grafana import Dashboard, Panel, Query, Row
+
+BATCHES = "orchestration_batch_documents_total"
+BATCH_LABELS = f'{JOBS},profile=~"$profile"'
 
 INGESTION = Dashboard(
     "rag-ingestion",
@@ -54,13 +57,12 @@ INGESTION = Dashboard(
             (
                 Panel(
                     title="Documents per second by stage",
-                    description="Documents in the batches of running jobs. The target is 100 published documents per "
-                    "second. Small jobs run without batches.",
+                    description="Documents in the batches of the last five minutes. The target is 100 published "
+                    "documents per second. Small jobs run without batches.",
                     unit="cps",
                     queries=(
                         Query(
-                            "sum by (pipeline_stage) (rate(orchestration_batch_documents_total"
-                            f'{{{JOBS},profile=~"$profile"}}{RATE}))',
+                            f"sum by (pipeline_stage) ({increase_of(BATCHES, BATCH_LABELS, '5m')}) / 300",
                             "{{pipeline_stage}}",
                         ),
                     ),
@@ -86,11 +88,12 @@ INGESTION = Dashboard(
                 ),
                 Panel(
                     title="Duration of batches, 95th percentile",
-                    description="By stage. The highest bucket ends at 10 s.",
+                    description="By stage, of the last five minutes. The highest bucket ends at 10 s.",
                     unit="s",
                     queries=(
                         Query(
-                            quantile_of(0.95, STAGE, f'{JOBS},profile=~"$profile"', "pipeline_stage"),
+                            "histogram_quantile(0.95, sum by (le, pipeline_stage) "
+                            f"({increase_of(f'{STAGE}_bucket', BATCH_LABELS, '5m')}))",
                             "{{pipeline_stage}}",
                         ),
                     ),
@@ -101,8 +104,7 @@ INGESTION = Dashboard(
                     unit="cps",
                     queries=(
                         Query(
-                            "sum by (status) (rate(orchestration_operations_total"
-                            f'{{{JOBS},profile=~"$profile"}}{RATE}))',
+                            f"sum by (status) (rate(orchestration_operations_total{{{BATCH_LABELS}}}{RATE}))",
                             "{{status}}",
                         ),
                     ),
