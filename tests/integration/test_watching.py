@@ -41,8 +41,8 @@ STEP = 5.0
 QUESTION = "How often are the signing keys replaced?"
 # They are due tomorrow, so that no runner takes them, and have waited for an hour.
 BACKLOG = """
-insert into jobs (tenant, id, collection, sources, profile, settings, status, same, request, created_at, run_at)
-select 'default-tenant', gen_random_uuid(), 'default', '{}', 'default', '{}', 'queued', 0, '{}',
+insert into jobs (tenant, id, sources, profile, settings, status, same, request, created_at, run_at)
+select 'default-tenant', gen_random_uuid(), '{}', 'default', '{}', 'queued', 0, '{"collection": "default"}',
   now() - interval '1 hour', now() + interval '1 day' from generate_series(1, 10001)"""
 LOCK = "lock table rag.vectors in access exclusive mode"
 INJECTED = {
