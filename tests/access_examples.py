@@ -74,7 +74,7 @@ def body(path: str, build: Callable[[World, Person, Person], Any], statuses: Sta
     return Example(BODY, lambda world, owner, caller: Sent(path=path, json=build(world, owner, caller)), statuses)
 
 
-def keyed(path: str, build: Callable[[World, Person], Any], statuses: Statuses) -> Example:
+def idempotent_request(path: str, build: Callable[[World, Person], Any], statuses: Statuses) -> Example:
     """A request with an idempotency key that the owner has used, too."""
     return Example(
         KEY,
@@ -123,9 +123,9 @@ def chat(_world: World, owner: Person, _caller: Person) -> dict[str, Any]:
 
 
 def next_page(world: World, owner: Person, _caller: Person) -> Sent:
-    asked = {"query": "signing keys"}
-    sent = {**asked, "top_k": 1, "cursor": world.cursor(owner, "/v1/retrieve", asked)}
-    return Sent(path="/v1/retrieve", json=sent)
+    query_body = {"query": "signing keys"}
+    page_body = {**query_body, "top_k": 1, "cursor": world.cursor(owner, "/v1/retrieve", query_body)}
+    return Sent(path="/v1/retrieve", json=page_body)
 
 
 def messages(session: str) -> Callable[[World, Person], str]:
@@ -151,7 +151,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             body("/v1/answer", question),
             body("/v1/answer", referring_question),
             body("/v1/answer", streamed_question),
-            keyed("/v1/answer", lambda *_: {"question": KEYED_QUESTION}, OF_EVERYONE),
+            idempotent_request("/v1/answer", lambda *_: {"question": KEYED_QUESTION}, OF_EVERYONE),
         ],
     ),
     ("POST", "/v1/chat/completions"): Operation(
@@ -170,7 +170,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
                 lambda world, owner, _: {"answer_id": world.answers[owner.user], "rating": 1},
                 (201, 404, 404),
             ),
-            keyed(
+            idempotent_request(
                 "/v1/feedback",
                 lambda world, caller: {"answer_id": world.answers[caller.user], "rating": 0},
                 (201, 201, 201),
@@ -249,7 +249,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         "ingest:write",
         [
             body("/v1/ingest", lambda *_: {"documents": [{"id": "a", "text": "A text."}]}, (202, 202, 202)),
-            keyed("/v1/ingest", lambda *_: KEYED_DOCUMENT, (202, 202, 202)),
+            idempotent_request("/v1/ingest", lambda *_: KEYED_DOCUMENT, (202, 202, 202)),
         ],
     ),
     ("GET", "/v1/jobs"): Operation("jobs:read", listing("/v1/jobs")),

@@ -43,10 +43,10 @@ def _first_below(process: "subprocess.Popen[bytes]", wanted: Callable[[str], boo
     """Its first descendant with such a command, which may be still to come."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        for each in psutil.Process(process.pid).children(recursive=True):
+        for child in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.Error):
-                if wanted(" ".join(each.cmdline())):
-                    return each
+                if wanted(" ".join(child.cmdline())):
+                    return child
         time.sleep(0.01)
     pytest.fail("the victim was not seen before the job ended")
 

@@ -95,9 +95,9 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(host: Host, undisturbed:
 
 def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
     """To those that are still there: the server of a connection that was just closed may end meanwhile."""
-    for each in processes:
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
-            each.send_signal(number)
+            process.send_signal(number)
 
 
 def _fill(filler: Path) -> None:

@@ -76,8 +76,8 @@ async def over_a_handle(answer: Answer, **timeouts: float) -> AsyncIterator[Serv
 
 @pytest.fixture(params=[over_http, over_a_handle])
 def serve(request: pytest.FixtureRequest) -> Serve:
-    chosen: Serve = request.param
-    return chosen
+    connect: Serve = request.param
+    return connect
 
 
 def read(serve: Serve, answer: Answer, **timeouts: float) -> tuple[list[CompletionDelta], str, int]:
@@ -137,8 +137,8 @@ def test_an_answer_that_breaks_off_keeps_its_text_is_not_requested_again_and_say
     serve: Serve, events: Sequence[Any], reason: str
 ) -> None:
     timeouts = {"stall_timeout": SOON} if HANG in events else {}
-    deltas, told, requests = read(serve, Answer(events=[WATER, *events]), **timeouts)
-    assert ([delta.text for delta in deltas], told, requests) == (["Water "], reason, 1)
+    deltas, message, requests = read(serve, Answer(events=[WATER, *events]), **timeouts)
+    assert ([delta.text for delta in deltas], message, requests) == (["Water "], reason, 1)
 
 
 def test_without_a_first_token_in_time_there_is_no_answer(serve: Serve) -> None:
@@ -176,11 +176,11 @@ def test_a_whole_answer_has_its_text_and_the_alternatives_of_its_tokens(serve: S
     choice = {"message": {"content": "true"}, "logprobs": {"content": [{"token": "true", "top_logprobs": top}]}}
     expected = Completion(text="true", logprobs=({"true": -0.1, "false": -2.4},))
 
-    async def completed() -> Completion:
+    async def request_completion() -> Completion:
         async with serve(Answer(body={"choices": [choice]}, failures=1)) as served:
             return await _complete(served.client)
 
-    assert asyncio.run(completed()) == expected
+    assert asyncio.run(request_completion()) == expected
     assert complete(ScriptedClient(otherwise=expected)) == expected
 
 
@@ -192,11 +192,11 @@ def test_a_whole_answer_has_its_text_and_the_alternatives_of_its_tokens(serve: S
     ],
 )
 def test_a_whole_answer_that_is_none_is_named(serve: Serve, body: dict[str, Any], reason: str) -> None:
-    async def completed() -> None:
+    async def request_completion() -> None:
         async with serve(Answer(body=body)) as served:
             await _complete(served.client)
 
     with pytest.raises(GenerationError, match=f"{reason}$"):
-        asyncio.run(completed())
+        asyncio.run(request_completion())
     with pytest.raises(GenerationError, match=f"{reason}$"):
         complete(ScriptedClient(error=GenerationError(reason)))

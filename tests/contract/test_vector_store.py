@@ -46,14 +46,14 @@ class InPostgres:
         self._opened = postgres, tenant, name, dimension
 
     def ask(self, question: Callable[[BaseVectorStore], Awaitable[T]]) -> T:
-        async def asked() -> T:
+        async def run_with_store() -> T:
             store = PostgresVectorStore(*self._opened)
             try:
                 return await question(store)
             finally:
                 await store.close()
 
-        return _run(asked())
+        return _run(run_with_store())
 
 
 def _run(work: Awaitable[T]) -> T:
@@ -106,28 +106,28 @@ def test_scores_are_the_cosines_that_numpy_computes(vectors: Store) -> None:
     query = np.array([0.3, -0.2, 0.9])
     add(vectors, *(Vector(id=f"{n:02}", values=row.tolist()) for n, row in enumerate(rows)))
     cosines = rows @ query / np.linalg.norm(rows, axis=1) / np.linalg.norm(query)
-    found = search(vectors, *query, top_k=50)
-    assert [int(result.id) for result in found] == np.argsort(-cosines).tolist()
-    assert [result.score for result in found] == pytest.approx(np.sort(cosines)[::-1].tolist(), abs=1e-6)
+    results = search(vectors, *query, top_k=50)
+    assert [int(result.id) for result in results] == np.argsort(-cosines).tolist()
+    assert [result.score for result in results] == pytest.approx(np.sort(cosines)[::-1].tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize("length", [1e-320, 1e-30, 1e30, 1e300])
 def test_a_vector_of_any_length_has_its_cosines(vectors: Store, length: float) -> None:
     add(vectors, *PARTS, Vector(id="any", values=[length, length, 0]))
-    assert [each.score for each in search(vectors, 1, 0, 0, top_k=2)] == pytest.approx([1, 2**-0.5], abs=1e-6)
-    assert [each.score for each in search(vectors, length, 0, 0, top_k=2)] == pytest.approx([1, 2**-0.5], abs=1e-6)
+    assert [result.score for result in search(vectors, 1, 0, 0, top_k=2)] == pytest.approx([1, 2**-0.5], abs=1e-6)
+    assert [result.score for result in search(vectors, length, 0, 0, top_k=2)] == pytest.approx([1, 2**-0.5], abs=1e-6)
 
 
 def test_what_is_found_can_be_changed_without_changing_what_is_stored(vectors: Store) -> None:
     metadata: dict[str, Any] = {"tags": ["metal"]}
     add(vectors, Vector(id="key", values=[1, 0, 0], metadata=metadata))
 
-    async def changed(opened: BaseVectorStore) -> list[SearchResult]:
-        (found,) = await opened.search([1, 0, 0])
-        found.metadata["tags"].append("soft")  # type: ignore[union-attr]
+    async def change_result(opened: BaseVectorStore) -> list[SearchResult]:
+        (result,) = await opened.search([1, 0, 0])
+        result.metadata["tags"].append("soft")  # type: ignore[union-attr]
         return await opened.search([1, 0, 0])
 
-    assert vectors.ask(changed)[0].metadata == metadata
+    assert vectors.ask(change_result)[0].metadata == metadata
 
 
 def test_an_empty_store_has_nothing(vectors: Store) -> None:

@@ -35,7 +35,7 @@ class Scripted:
             await self._goes_on.wait()
         yield [_event({"index": 0, "delta": {}, "finish_reason": "stop"}), "data: [DONE]\n\n"]
 
-    async def asked(self) -> int:
+    async def count_questions(self) -> int:
         return self._asked
 
     async def hold(self) -> None:
@@ -51,19 +51,19 @@ class Scripted:
 def chat(handle: Handle) -> ChatCall:
     streaming = handle.options(stream=True).chat
 
-    def begun(body: Mapping[str, Any]) -> ResponseStream:
+    def begin_stream(body: Mapping[str, Any]) -> ResponseStream:
         return cast(ResponseStream, streaming.remote(dict(body)))
 
-    return begun
+    return begin_stream
 
 
-def scripted(settings: LlmSettings) -> Application:
+def build_scripted(settings: LlmSettings) -> Application:
     named = Scripted.options(name=llm_name(settings), ray_actor_options={"num_cpus": 0})  # type: ignore[attr-defined]
     app: Application = named.bind()
     return app
 
 
-ENGINE = Engine(deployment=scripted, chat=chat)
+ENGINE = Engine(deployment=build_scripted, chat=chat)
 
 
 def build(arguments: Arguments) -> Application:

@@ -42,9 +42,9 @@ DOCUMENTS = {
 def engine(short_folder: Path) -> Iterator[Engine]:
     """A Ray, whose metrics are half a second old at the most."""
     engine = Engine(find_free_port(), short_folder / "ray")
-    own = {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_metrics_report_interval_ms": "500"}
+    engine_environment = {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_metrics_report_interval_ms": "500"}
     with pytest.MonkeyPatch.context() as environment:
-        for name, value in (RAY_ENVIRONMENT | OFFLINE | own).items():
+        for name, value in (RAY_ENVIRONMENT | OFFLINE | engine_environment).items():
             environment.setenv(name, value)
         environment.delenv("RAY_ADDRESS", raising=False)
         import ray
@@ -63,7 +63,7 @@ def engine(short_folder: Path) -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def settings(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Settings:
     """Of a gateway whose engine gives long answers, over a store with two documents."""
-    chosen = [
+    overrides = [
         f"store.url={postgres.dsn}",
         "embedding={type: hashing, dimension: 64}",
         f"generation={{type: openai, model: {MODEL}, temperature: 0, max_tokens: {TOKENS}, fallback: none}}",
@@ -72,7 +72,7 @@ def settings(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Se
         "packing.tokens=200",
         "answering.budget=none",
     ]
-    settings = load_settings(None, "default", chosen, environment={})
+    settings = load_settings(None, "default", overrides, environment={})
     folder = tmp_path_factory.mktemp("documents")
     for name, text in DOCUMENTS.items():
         (folder / name).write_text(text)

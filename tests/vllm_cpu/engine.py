@@ -33,7 +33,7 @@ class Engine:
         """Tokens, ever."""
         return self._metric("ray_vllm_generation_tokens_total")
 
-    async def settled_count(self) -> float:
+    async def count_when_idle(self) -> float:
         """The tokens written, when two reports of the metrics agree: an idle engine's last report can be late."""
         count, previous = self.written, -1.0
         while count != previous:
@@ -46,7 +46,7 @@ class Engine:
             lines = response.read().decode().splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
 
-    def logged(self, text: str) -> list[Path]:
+    def find_logs(self, text: str) -> list[Path]:
         logs = (self.folder / "session_latest" / "logs").rglob("*.*")
         return [log for log in logs if log.is_file() and text.encode() in log.read_bytes()]
 
