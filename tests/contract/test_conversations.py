@@ -33,7 +33,7 @@ class InMemory:
 
 
 class InPostgres:
-    """Each time by another object: what was remembered is in the store."""
+    """Conversations in Postgres. Each question gets a new object, so only what the store holds is remembered."""
 
     def __init__(self, postgres: Postgres) -> None:
         self._postgres = postgres

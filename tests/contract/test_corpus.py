@@ -31,11 +31,11 @@ class Corpus(Protocol):
     """The two corpora, as these tests need them."""
 
     def writer(self, tenant: str = TENANT, collection: str = "default") -> Any:
-        """Of a new run, which is higher than all before it."""
+        """A writer of a new run, which is higher than all before it."""
         ...
 
     def ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
-        """With a reader."""
+        """Runs the question with a reader."""
         ...
 
     def restrict(self, document_id: UUID, groups: Sequence[str]) -> None: ...
@@ -93,7 +93,7 @@ def _run(work: Awaitable[T]) -> T:
 
 
 class Indexed(InPostgres):
-    """With an index of its vectors, however few they are."""
+    """A corpus in Postgres that has an index of its vectors, even if they are few."""
 
     def ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
         Maintenance(build_at=1).run(self._store, TENANT)
@@ -257,7 +257,7 @@ def test_what_is_deleted_leaves_nothing_behind(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize(
     "corpus",
-    ["memory", *(pytest.param(each, marks=pytest.mark.postgres) for each in ("postgres", "indexed"))],
+    ["memory", *(pytest.param(kind, marks=pytest.mark.postgres) for kind in ("postgres", "indexed"))],
     indirect=True,
 )
 def test_nearest_is_exact(corpus: Corpus) -> None:

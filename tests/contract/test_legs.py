@@ -88,7 +88,7 @@ Ask = Callable[[Callable[[Leg], Awaitable[T]]], T]
     ]
 )
 def ask(request: pytest.FixtureRequest) -> Ask[Any]:
-    """Runs something with the leg, over the notes."""
+    """Returns a function that runs something with the leg, over the notes."""
     make, stored = request.param
     store = request.getfixturevalue("store") if stored else None
     if store:

@@ -40,7 +40,7 @@ class InMemory:
 
 
 class InPostgres:
-    """Each time by another object: what was written is in the store, and not in the one that wrote it."""
+    """A store in Postgres. Each question gets a new object, so only what the database holds is found."""
 
     def __init__(self, postgres: Postgres, tenant: str = TENANT, name: str = "parts", dimension: int = 3) -> None:
         self._opened = postgres, tenant, name, dimension

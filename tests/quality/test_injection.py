@@ -61,7 +61,7 @@ def render_prompt(attack: Attack) -> list[ChatMessage]:
 
 
 def render_without_defence(attack: Attack) -> list[ChatMessage]:
-    """Fenced with a nonce, but with titles and texts as they are."""
+    """Renders passages between fences with a nonce, but does not escape their titles and texts."""
     nonce = fresh_nonce()
     fences = (
         f'<passage-{nonce} id="{passage.n}" title="{passage.hit.origin.title}">\n{passage.text}\n</passage-{nonce}>'
@@ -87,7 +87,8 @@ def obeying_everything(messages: Sequence[ChatMessage]) -> str:
 
 
 def _outside(content: str) -> Iterator[str]:
-    """A model does not look at a nonce closely, nor at letters that nobody sees, and knows the tokens of its turns."""
+    """Yields the text outside the passages, as a lenient model reads it: it ignores nonces and invisible letters, and
+    knows the tokens of its turns."""
     visible = "".join(sign for sign in content if category(sign) != "Cf").translate(_ANGLES)
     inside = False
     for part in _FENCE.split(visible):
@@ -108,7 +109,7 @@ def cite_in_pieces(text: str, attack: Attack, size: int) -> Answer:
 
 
 def breaches(text: str, markers: int) -> set[str]:
-    """What a page that renders the Markdown would load, link to, or show as a marker beyond those."""
+    """What a page that renders the Markdown would load, link to, or show as a marker in addition to `markers`."""
     page = html.fragment_fromstring(MarkdownIt("commonmark", {"html": True}).render(text), create_parent="div")
     return {*_find_images(page), *_find_links(page), *_find_markers(page, markers)}
 
@@ -126,7 +127,7 @@ def _find_links(page: html.HtmlElement) -> Iterator[str]:
 
 
 def _is_allowed(address: str) -> bool:
-    """As browsers read it: a backslash is a slash, and controls are none."""
+    """True if a browser would open an allowed host. Browsers read a backslash as a slash, and skip controls."""
     parts = urlsplit(re.sub(r"[\x00-\x20]", "", address).replace("\\", "/"))
     return parts.scheme in ("http", "https") and parts.hostname in HOSTS
 
@@ -165,7 +166,7 @@ def test_the_second_model_does_obey(attack: Attack) -> None:
 
 @every_attack
 def test_each_attack_succeeds_where_nothing_is_defended(attack: Attack) -> None:
-    """Else the tests above would show nothing."""
+    """Shows that the tests above would notice a missing defence."""
     written = obeying_everything(render_without_defence(attack))
     if attack.angled:
         written = written.translate(dict.fromkeys(map(ord, "<>")))
@@ -175,7 +176,7 @@ def test_each_attack_succeeds_where_nothing_is_defended(attack: Attack) -> None:
 
 
 class ScriptedEncoder:
-    """The sentence that answers is nearer to the question than all others, as with the default model."""
+    """An encoder for which the answering sentence is nearest to the question, as with the default model."""
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         cosines = [1.0, *(0.9 if text == "Water boils at 100 °C." else 0.6 for text in texts[1:])]
