@@ -30,7 +30,7 @@ QUESTION = {"question": "Which gate has the key of the tide lamp?"}
 
 @pytest.fixture
 def gateway(host: Host) -> Iterator[str]:
-    """Over a store that it cannot start again by itself."""
+    """The address of a gateway over a store that it cannot start again by itself."""
     assert host.ingest("inline").wait(120) == 0
     port = find_free_port()
     environment = {**os.environ, "RAG_STORE__URL": host.store.dsn, "RAG_HOME": str(host.home)}

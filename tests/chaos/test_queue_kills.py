@@ -43,7 +43,7 @@ select (select count(*) from rag.documents), (select count(distinct uri) from ra
 
 
 class Workers:
-    """As many as there shall be, whatever happens to them."""
+    """A fixed number of worker processes: `keep` replaces those that died."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings.model_dump_json()

@@ -48,7 +48,7 @@ def test_a_restart_fails_reads_by_name_and_only_while_postgres_is_away(host: Hos
 
 
 def _restart(host: Host, downtime: float) -> tuple[float, float]:
-    """When it was stopped and when it answered again; some time before the one and after the other passes, too."""
+    """Returns the times of the stop and of the start. Waits some time before the stop and after the start."""
     time.sleep(2)
     stopped = time.monotonic()
     embedded.stop(host.home / "postgres")

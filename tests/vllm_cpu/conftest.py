@@ -1,4 +1,4 @@
-"""A Llama of random weights behind vLLM and `ray.serve.llm`, in a graph of ours, on two CPUs: one a test run."""
+"""A Llama of random weights behind vLLM and `ray.serve.llm`, in our graph, on two CPUs: one per test run."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ DOCUMENTS = {
 
 @pytest.fixture(scope="session")
 def engine(short_folder: Path) -> Iterator[Engine]:
-    """A Ray, whose metrics are half a second old at the most."""
+    """A Ray whose metrics are at most half a second old."""
     engine = Engine(find_free_port(), short_folder / "ray")
     engine_environment = {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_metrics_report_interval_ms": "500"}
     with pytest.MonkeyPatch.context() as environment:
@@ -62,7 +62,7 @@ def engine(short_folder: Path) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def settings(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Of a gateway whose engine gives long answers, over a store with two documents."""
+    """Settings of a gateway whose engine gives long answers, over a store with two documents."""
     overrides = [
         f"store.url={postgres.dsn}",
         "embedding={type: hashing, dimension: 64}",
@@ -120,7 +120,7 @@ def llama_settings(folder: Path) -> LlmSettings:
 
 @pytest.fixture
 def deployment(gateway: str) -> "DeploymentHandle":
-    """The graph's own, asked from here."""
+    """The handle of the graph's deployment of the engine."""
     from ray import serve
 
     return serve.get_deployment_handle(f"LLMServer:{MODEL}", app_name="rag")

@@ -44,7 +44,7 @@ def asking(gateway: str) -> Iterator[OpenAI]:
 
 @contextmanager
 def serve_with_settings(deployment: "DeploymentHandle", settings: Settings, **generation: Any) -> Iterator[OpenAI]:
-    """A gateway in this process that asks the same engine, with other settings of its generation."""
+    """A client of a gateway in this process that uses the same engine with other settings of its generation."""
     changed = settings.model_copy(update={"generation": settings.generation.model_copy(update=generation)})
     models = connect_models(changed, {"generator": deployment}, VLLM)
     graph = open_shared_resources(changed, models.remote_models, models.dependencies).build_services(changed)
@@ -107,7 +107,7 @@ def test_a_client_that_leaves_ends_the_work_of_the_engine(gateway: str, engine: 
 
 
 async def _first_words(client: AsyncOpenAI) -> None:
-    """Reads no further, until it is cancelled."""
+    """Reads the first words, and then waits until it is cancelled."""
     async with await client.chat.completions.create(**ASKED, stream=True) as chunks:
         async for chunk in chunks:
             if chunk.choices[0].delta.content:

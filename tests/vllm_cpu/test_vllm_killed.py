@@ -72,7 +72,7 @@ def _ask(gateway: str) -> Response:
 
 
 async def _stream(gateway: str, streaming: asyncio.Semaphore) -> tuple[list[Any], str]:
-    """What came, and the error that it ended with."""
+    """The chunks that arrived, and the error at the end."""
     chunks: list[Any] = []
     try:
         async with AsyncOpenAI(base_url=f"{gateway}/v1", api_key="none", max_retries=0) as asking:
