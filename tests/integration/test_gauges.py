@@ -128,7 +128,7 @@ def test_a_poll_reports_that_the_store_is_down(url: str) -> None:
 
 
 def test_a_poll_goes_on_after_the_schema_was_away(store: Postgres) -> None:
-    """A restore renames the schema while it runs."""
+    """The schema is missing while a restore runs, because it renames the schema."""
     reported, ended = list[float](), Event()
     rename: LiteralString = "alter schema {} rename to {}"
     with superuser(store) as connection:

@@ -25,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def on_gpus(store: Postgres, folder: Path, *cases: tuple[int, int, tuple[str, ...]]) -> list[dict[str, Any]]:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(SCRIPT), store.dsn, str(folder), json.dumps(cases)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
@@ -33,19 +33,19 @@ def on_gpus(store: Postgres, folder: Path, *cases: tuple[int, int, tuple[str, ..
         timeout=150,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    outcomes: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    outcomes: list[dict[str, Any]] = json.loads(process.stdout.splitlines()[-1])
     return outcomes
 
 
 def test_embedding_actors_have_a_gpu_each_and_are_as_many_as_were_asked_for(
     store: Postgres, folder: Path, tmp_path: Path
 ) -> None:
-    seen = tmp_path / "actors"
-    seen.mkdir()
-    (outcome,) = on_gpus(store, folder, (3, 2, witness_settings(seen, processes=2)))
+    witness_folder = tmp_path / "actors"
+    witness_folder.mkdir()
+    (outcome,) = on_gpus(store, folder, (3, 2, witness_settings(witness_folder, processes=2)))
     assert outcome["documents"]["completed"] == len(FILES)
-    assert len({each.read_text() for each in seen.iterdir()}) == len(list(seen.iterdir())) == 2
+    assert len({file.read_text() for file in witness_folder.iterdir()}) == len(list(witness_folder.iterdir())) == 2
     assert violations(store) == []
 
 

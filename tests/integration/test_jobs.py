@@ -1,4 +1,4 @@
-"""Jobs that are cancelled, watched and tried again, from another process' point of view."""
+"""Jobs that are cancelled, watched and tried again, as another process sees them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ ONE_AT_A_TIME = hashing_settings("ingestion.group=1")
 
 @dataclass
 class Failing:
-    """A source that fails for some files until `mended`."""
+    """A source that fails for some files until `mended` is set."""
 
     inner: Source
     failing: frozenset[str]
@@ -64,7 +64,7 @@ class Failing:
 
 @dataclass(frozen=True)
 class CancelledMidway:
-    """Runs in this process; somebody cancels the job after its first half."""
+    """A runner in this process. The job is cancelled after its first half."""
 
     store: Postgres
     settings: Settings
@@ -228,16 +228,16 @@ def test_a_killed_job_is_interrupted_until_the_next_sync(rag: CliRunner, store: 
         sources = catalog.ensure_sources(collection, [source.uri for source in work.sources])
         ledger.claim(collection.id, sources)
         job = ledger.begin(collection.id, sources, work.profile, work.settings, 0, []).id
-        assert listed(rag) == [("running", None)]
+        assert list_jobs(rag) == [("running", None)]
     wait_until_unlocked(store)
-    assert listed(rag) == [("interrupted", None)]
+    assert list_jobs(rag) == [("interrupted", None)]
     watched = rag.invoke(app, ["jobs", "watch", str(job)])
     assert (watched.exit_code, watched.stdout) == (1, "interrupted\n")
     work.run(build_inline_runner(ONE_AT_A_TIME))
-    assert listed(rag) == [("completed", None), ("failed", "interrupted")]
+    assert list_jobs(rag) == [("completed", None), ("failed", "interrupted")]
 
 
-def listed(rag: CliRunner) -> list[tuple[str, str | None]]:
+def list_jobs(rag: CliRunner) -> list[tuple[str, str | None]]:
     rows = json.loads(rag.invoke(app, ["jobs", "list", "--json"]).stdout)
     return [(row["status"], row["reason"]) for row in rows]
 
@@ -276,10 +276,10 @@ def test_a_job_is_shown_with_the_start_and_the_end_of_its_stages(
     assert times["listing"][1] <= times["working"][0] <= times["read"][0]
     assert times["embed"][1] <= times["working"][1] <= times["finishing"][0]
     assert [stage["done"] for stage in stages[3:]] == [6] * 5
-    shown = rag.invoke(app, ["jobs", "show", str(report.job_id)]).stdout.splitlines()
-    assert [line.split()[0] for line in shown[-8:]] == names
-    assert shown[-8].split()[2] == "to"
-    assert shown[-1].endswith(" s for 6 documents")
+    lines = rag.invoke(app, ["jobs", "show", str(report.job_id)]).stdout.splitlines()
+    assert [line.split()[0] for line in lines[-8:]] == names
+    assert lines[-8].split()[2] == "to"
+    assert lines[-1].endswith(" s for 6 documents")
 
 
 @pytest.mark.parametrize(("status", "phase"), [("completed", "done"), ("cancelled", "cancelled"), ("failed", "failed")])

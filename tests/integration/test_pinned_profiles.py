@@ -94,8 +94,8 @@ def test_jobs_replies_and_the_list_of_profiles_name_the_version(
     second = load(store, tmp_path, SECOND)
     services = open_shared_resources(second).build_services(second)
     with serve_profiles(ServedProfiles(services)) as url:
-        shown = read_ended_job(url, str(job))
-        assert (shown.profile_version, shown.pipeline_version) == ("1.0.0", first.pipeline_version)
+        job_row = read_ended_job(url, str(job))
+        assert (job_row.profile_version, job_row.pipeline_version) == ("1.0.0", first.pipeline_version)
         assert first.pipeline_version.startswith("default:v1.0.0+")
         retrieval = request_retrieval(url, {"query": "keys"})
         assert (retrieval.profile.version, retrieval.pipeline_version) == ("2.0.0", second.pipeline_version)

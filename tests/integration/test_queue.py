@@ -1,4 +1,4 @@
-"""The queue: what is entered, who gets it, and what becomes of it when somebody dies over it."""
+"""The queue: which jobs are entered, who leases them, and what happens to them if their worker dies."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -66,8 +66,8 @@ def row(store: Postgres, job: UUID) -> dict[str, object]:
 
 def events(store: Postgres, job: UUID) -> list[tuple[int, str, str]]:
     with store.connect() as connection:
-        found = Ledger(connection, DEFAULT_TENANT).events(job)
-    return [(event["seq"], event["stage"], event["status"]) for event in found]
+        rows = Ledger(connection, DEFAULT_TENANT).events(job)
+    return [(event["seq"], event["stage"], event["status"]) for event in rows]
 
 
 def bodies(store: Postgres) -> list[str]:
@@ -77,10 +77,10 @@ def bodies(store: Postgres) -> list[str]:
 
 def test_a_job_is_there_from_the_moment_it_is_asked_for(store: Postgres) -> None:
     job = enter(store, pushing(NOTE)).job_id
-    found = row(store, job)
-    assert (found["status"], found["collection"], found["profile"]) == ("queued", "notes", "default")
-    assert found["created_at"] is not None
-    assert (found["started_at"], found["finished_at"]) == (None, None)
+    job_row = row(store, job)
+    assert (job_row["status"], job_row["collection"], job_row["profile"]) == ("queued", "notes", "default")
+    assert job_row["created_at"] is not None
+    assert (job_row["started_at"], job_row["finished_at"]) == (None, None)
     assert events(store, job) == [(1, "job", "queued")]
     assert violations(store) == []
 
@@ -88,8 +88,8 @@ def test_a_job_is_there_from_the_moment_it_is_asked_for(store: Postgres) -> None
 def test_one_key_makes_one_job_also_when_it_comes_20_times_at_once(store: Postgres) -> None:
     with ThreadPoolExecutor(8) as threads:
         accepted = list(threads.map(lambda _: enter(store, pushing(NOTE), "a key", "f"), range(20)))
-    assert len({each.job_id for each in accepted}) == 1
-    assert [each.replayed for each in accepted].count(False) == 1
+    assert len({entry.job_id for entry in accepted}) == 1
+    assert [entry.replayed for entry in accepted].count(False) == 1
     assert bodies(store) == ["notes/one.md"]
 
 
@@ -246,8 +246,8 @@ def test_a_job_whose_workers_died_3_times_is_a_dead_letter(store: Postgres) -> N
     with leasing(store) as leases:
         assert leases.fail_abandoned() == 1
         assert leases.fail_abandoned() == 0
-    found = row(store, job)
-    assert (found["status"], found["reason"]) == (
+    job_row = row(store, job)
+    assert (job_row["status"], job_row["reason"]) == (
         "failed", "dead letter: it was started 3 times, and its worker died each time",
     )  # fmt: skip
     assert violations(store) == []
@@ -285,9 +285,9 @@ def test_a_queued_job_can_be_cancelled_and_is_not_leased_any_more(store: Postgre
     with store.connect() as connection:
         assert Ledger(connection, DEFAULT_TENANT).end(job, "cancelled", "by a test")
     assert claim(store) is None
-    found = row(store, job)
-    assert (found["status"], found["reason"]) == ("cancelled", "by a test")
-    assert found["started_at"] is not None
+    job_row = row(store, job)
+    assert (job_row["status"], job_row["reason"]) == ("cancelled", "by a test")
+    assert job_row["started_at"] is not None
     assert events(store, job) == [(1, "job", "queued"), (2, "job", "cancelled")]
     assert violations(store) == []
 
@@ -316,17 +316,17 @@ def test_a_retry_leaves_out_what_was_pushed_anew_since(store: Postgres) -> None:
     first = enter(store, pushing(note("a", "Version 1."), note("b"))).job_id
     fail(store)
     second = enter(store, pushing(note("a", "Version 2."))).job_id
-    assert [each.id for each in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["b"]
+    assert [document.id for document in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["b"]
     with store.connect() as connection:
         Ledger(connection, DEFAULT_TENANT).end(second, "cancelled")
-    assert [each.id for each in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["a", "b"]
+    assert [document.id for document in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["a", "b"]
 
 
 def test_a_retry_leaves_out_only_what_is_on_its_way_into_the_same_collection(store: Postgres) -> None:
     first = enter(store, pushing(note("a"))).job_id
     fail(store)
     enter(store, pushing(note("a"), collection="others"))
-    assert [each.id for each in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["a"]
+    assert [document.id for document in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["a"]
 
 
 def test_the_bodies_of_a_failed_job_are_forgotten_after_7_days(store: Postgres) -> None:

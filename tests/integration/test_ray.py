@@ -46,7 +46,7 @@ def home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class NoRunner:
-    """For a sync that has nothing to run."""
+    """A runner that fails the test: the sync has nothing to run."""
 
     def run(
         self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
@@ -79,7 +79,7 @@ def files(count: int) -> dict[str, str]:
     return {f"{n % 7}/{n:03}.{suffixes[n % 3]}": kinds[n % 3].format(n=n) for n in range(count)}
 
 
-def settled(folder: Path) -> Path:
+def let_files_age(folder: Path) -> Path:
     sleep(0.05)  # longer than a tick of the file system: no file is young enough to be read again only for that
     return folder
 
@@ -183,7 +183,7 @@ def test_a_document_that_kills_its_parser_costs_one_row(store: Postgres, tmp_pat
     folder = write(tmp_path / "docs", {**files(40), "hog.json": f"[{'[],' * 2_000_000}[]]"})
     report = on_ray(store, folder, "default", load_settings(overrides=[*HASHING, *ROOM], environment={}))
     assert (report.documents["completed"], report.documents["failed"]) == (40, 1)
-    assert [(each["stage"], each["reason"]) for each in report.failures] == [
+    assert [(failure["stage"], failure["reason"]) for failure in report.failures] == [
         ("parse", "needed more than 64 MB of memory")
     ]
 
@@ -196,12 +196,12 @@ def test_a_model_that_no_process_survives_ends_the_job_after_a_few_attempts(stor
 
 
 def test_two_hundred_small_documents_are_counted_truly_and_not_done_again(store: Postgres, tmp_path: Path) -> None:
-    folder = settled(write(tmp_path / "docs", files(200)))
+    folder = let_files_age(write(tmp_path / "docs", files(200)))
     report = on_ray(store, folder, "default")
-    held = read_tree(store)
-    chunks = sum(len(ids) for ids in held.ids.values())
+    stored = read_tree(store)
+    chunks = sum(len(ids) for ids in stored.ids.values())
     assert (report.documents["listed"], report.documents["added"], report.documents["completed"]) == (200, 200, 200)
-    assert len(held.documents) == 200
+    assert len(stored.documents) == 200
     assert report.chunks["stored"] == report.chunks["embedded"] + report.chunks["reused"] == chunks > 200
     assert report.seconds["start"] > 0
     assert report.seconds["publish"] > 0

@@ -41,7 +41,7 @@ def retrieve(graph: Services, *bodies: Mapping[str, Any]) -> list[httpx2.Respons
 
 
 def test_options_change_the_search_of_one_request(graph: Services) -> None:
-    whole, lexical, fused, few, plain = retrieve(
+    explained, lexical, fused, few, plain = retrieve(
         graph,
         {"explain": True},
         {"strategies": ["bm25"], "explain": True},
@@ -49,12 +49,12 @@ def test_options_change_the_search_of_one_request(graph: Services) -> None:
         {"max_chunks_per_document": 1, "top_k": 10, "query": "keys replaced part"},
         {},
     )
-    assert {name for hit in whole.json()["results"] for name in hit["retrievers"]} == {"dense", "bm25"}
+    assert {name for hit in explained.json()["results"] for name in hit["retrievers"]} == {"dense", "bm25"}
     assert {tuple(hit["retrievers"]) for hit in lexical.json()["results"]} == {("bm25",)}
     assert {row["stage"] for row in lexical.json()["stages"]} == {"bm25", "fuse", "fetch"}
     assert fused.json()["results"][0]["score"] in {round(1 / 61 + 1 / rank, 6) for rank in range(61, 72)}
     assert len({hit["document_id"] for hit in few.json()["results"]}) == len(few.json()["results"])
-    assert plain.json()["pipeline_version"] == whole.json()["pipeline_version"]
+    assert plain.json()["pipeline_version"] == explained.json()["pipeline_version"]
 
 
 def test_a_body_names_its_pipeline_and_the_header_its_components(graph: Services) -> None:
@@ -76,12 +76,12 @@ def test_the_profile_can_be_named_and_then_it_was_chosen(graph: Services) -> Non
 def pages(graph: Services, size: int, between: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
     async def work(client: httpx2.AsyncClient) -> list[dict[str, Any]]:
         body: dict[str, Any] = {"query": "signing keys", "top_k": size}
-        found: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         while True:
             page = (await client.post("/v1/retrieve", json=body)).json()
-            found += page["results"]
+            results += page["results"]
             if page["next_cursor"] is None:
-                return found
+                return results
             await asyncio.to_thread(between)
             body["cursor"] = page["next_cursor"]
 
@@ -91,18 +91,18 @@ def pages(graph: Services, size: int, between: Callable[[], None] = lambda: None
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3, 4, 10])
 def test_pages_are_the_ranking_in_pieces_as_long_as_its_candidates(graph: Services, size: int) -> None:
-    async def whole(client: httpx2.AsyncClient) -> list[str]:
+    async def full_ranking(client: httpx2.AsyncClient) -> list[str]:
         body = {"query": "signing keys", "top_k": 10}
         return [hit["chunk_id"] for hit in (await client.post("/v1/retrieve", json=body)).json()["results"]]
 
-    ranked = run_with_gateway(graph, whole)
-    found = pages(replace(graph, **again(graph)), size)
-    assert [hit["chunk_id"] for hit in found] == ranked
-    assert [hit["rank"] for hit in found] == list(range(1, 11))
+    ranked = run_with_gateway(graph, full_ranking)
+    hits = pages(replace(graph, **again(graph)), size)
+    assert [hit["chunk_id"] for hit in hits] == ranked
+    assert [hit["rank"] for hit in hits] == list(range(1, 11))
 
 
 def again(graph: Services) -> dict[str, Any]:
-    """Its connections belong to the loop that first asked."""
+    """Returns a new corpus and retriever. The connections of the first ones belong to the loop that opened them."""
     anew = open_shared_resources(graph.settings).build_services(graph.settings)
     return {"corpus": anew.corpus, "retriever": anew.retriever, "answerer": anew.answerer}
 
@@ -116,8 +116,8 @@ def test_who_pages_while_documents_are_added_before_them_sees_no_hit_twice(
         write(tmp_path, {f"new-{next(numbers)}.md": "Signing keys signing keys."})
         ingest(store, tmp_path, settings=graph.settings)
 
-    found = [hit["chunk_id"] for hit in pages(graph, 3, add)]
-    assert len(found) == len(set(found))
+    ids = [hit["chunk_id"] for hit in pages(graph, 3, add)]
+    assert len(ids) == len(set(ids))
 
 
 def test_a_cursor_of_another_question_is_refused(graph: Services) -> None:
@@ -131,7 +131,7 @@ def test_a_cursor_of_another_question_is_refused(graph: Services) -> None:
         ]
         answers = [await client.post("/v1/retrieve", json={**body, "cursor": cursor}) for body in others]
         longer = await client.post("/v1/retrieve", json={"query": "signing keys", "top_k": 5, "cursor": cursor})
-        return [each.status_code for each in answers] + [longer.status_code]
+        return [answer.status_code for answer in answers] + [longer.status_code]
 
     assert run_with_gateway(graph, work) == [422, 422, 422, 200]
 
@@ -149,7 +149,7 @@ def test_a_long_message_is_answered_from_a_search_with_its_beginning(graph: Serv
 
 
 class Heeding:
-    """A leg that finds nothing, and keeps what it was asked."""
+    """A leg that finds nothing, and keeps its queries."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []

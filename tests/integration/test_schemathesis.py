@@ -109,5 +109,7 @@ def check_schema(
     (folder / "schemathesis.toml").write_text(CONFIGURATION)
     command = [*SCHEMATHESIS, "run", f"{address}/openapi.json", *OPTIONS, *options, "-n", str(scale_examples(15))]
     variables = {**os.environ, **environment}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=290, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=290, check=False
+    )
+    assert process.returncode == 0, process.stdout + process.stderr

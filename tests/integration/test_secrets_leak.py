@@ -145,9 +145,9 @@ def rag(
 
 def list_commands() -> list[list[str]]:
     """The command lines of this process and all below it, such as workers, parsers and Postgres."""
-    own = psutil.Process()
+    this_process = psutil.Process()
     commands = []
-    for process in (own, *own.children(recursive=True)):
+    for process in (this_process, *this_process.children(recursive=True)):
         with suppress(psutil.Error):
             commands.append(process.cmdline())
     return commands

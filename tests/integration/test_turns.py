@@ -1,4 +1,4 @@
-"""Legs take turns on one snapshot: what one of them does to its connection is no other's concern."""
+"""Legs take turns on one snapshot: what one of them does to its connection does not affect the others."""
 
 import asyncio
 import time
@@ -48,7 +48,7 @@ class Vectors:
 
 
 class SqlLeg:
-    """Runs a statement in its turn; then all chunks are worth the same to it."""
+    """A leg that runs a statement in its turn, and then gives all chunks the same score."""
 
     def __init__(self, corpus: CorpusReader, statement: str) -> None:
         self._corpus, self._statement = corpus, statement
@@ -63,7 +63,7 @@ class SqlLeg:
 
 
 class KillingLeg:
-    """Ends the server's process that it reads from."""
+    """A leg that ends the server process that it reads from."""
 
     def __init__(self, corpus: CorpusReader, store: Postgres) -> None:
         self._corpus, self._store = corpus, store
@@ -80,17 +80,17 @@ class KillingLeg:
 
 
 def reading(store: Postgres, work: Callable[[CorpusReader], Awaitable[T]]) -> T:
-    async def worked() -> T:
+    async def run_with_corpus() -> T:
         corpus = CorpusReader(store)
         try:
             return await work(corpus)
         finally:
             await corpus.close()
 
-    return asyncio.run(worked())
+    return asyncio.run(run_with_corpus())
 
 
-def searched(store: Postgres, statement: str, seconds: float = 0.0, **timeouts: float) -> tuple[list[Hit], Any]:
+def search(store: Postgres, statement: str, seconds: float = 0.0, **timeouts: float) -> tuple[list[Hit], Any]:
     async def work(corpus: CorpusReader) -> tuple[list[Hit], dict[str, StageReport]]:
         legs = {"broken": SqlLeg(corpus, statement), "dense": DenseLeg(corpus, Vectors(seconds), SPACE)}
         fusion = partial(fuse_distribution, weights={})
@@ -110,7 +110,7 @@ def running(store: Postgres) -> int:
 
 def test_a_statement_that_fails_leaves_the_snapshot_to_the_other_legs(store: Postgres) -> None:
     publish(store, NOTE)
-    hits, stages = searched(store, "select 1 / 0")
+    hits, stages = search(store, "select 1 / 0")
     assert hits[0].chunk.text == "one"
     assert len(hits) == 3
     assert "division by zero" in stages["broken"].error
@@ -119,7 +119,7 @@ def test_a_statement_that_fails_leaves_the_snapshot_to_the_other_legs(store: Pos
 
 def test_a_leg_that_is_late_is_stopped_on_the_server_and_the_others_use_the_connection(store: Postgres) -> None:
     publish(store, NOTE)
-    hits, stages = searched(store, "select pg_sleep(60)", broken=0.2, dense=10)
+    hits, stages = search(store, "select pg_sleep(60)", broken=0.2, dense=10)
     assert len(hits) == 3
     assert stages["broken"].error == "timeout after 0.200 s"
     assert not stages["dense"].error
@@ -128,13 +128,13 @@ def test_a_leg_that_is_late_is_stopped_on_the_server_and_the_others_use_the_conn
 
 def test_waiting_for_a_slow_legs_turn_costs_a_leg_none_of_its_own_time(store: Postgres) -> None:
     publish(store, NOTE)
-    _, stages = searched(store, "select pg_sleep(1.5)", broken=30, dense=1)
+    _, stages = search(store, "select pg_sleep(1.5)", broken=30, dense=1)
     assert (stages["broken"].error, stages["dense"].error) == ("", "")
 
 
 def test_a_leg_whose_encoder_hangs_in_a_thread_is_left_out(store: Postgres) -> None:
     publish(store, NOTE)
-    hits, stages = searched(store, "select 1", seconds=1.0, dense=0.1)
+    hits, stages = search(store, "select 1", seconds=1.0, dense=0.1)
     assert len(hits) == 3
     assert stages["embed"].error == "cancelled"
     assert stages["dense"].error == "timeout after 0.100 s"
@@ -169,8 +169,8 @@ def test_the_server_stops_a_statement_by_itself_when_its_stage_is_over(store: Po
     async def limits(corpus: CorpusReader) -> list[str]:
         async def limit() -> str:
             async with corpus.snapshot(QUERY) as snapshot:
-                (shown,) = await (await snapshot.connection.execute("show statement_timeout")).fetchone() or ("",)
-                return str(shown)
+                (setting,) = await (await snapshot.connection.execute("show statement_timeout")).fetchone() or ("",)
+                return str(setting)
 
         async with corpus.reading(QUERY):
             async with stage("limited", timeout=30):
@@ -203,12 +203,12 @@ def test_a_reading_opens_nothing_before_something_is_read(store: Postgres) -> No
         class Watching(Vectors):
             async def embed(self, texts: list[str]) -> Matrix:
                 with superuser(store) as connection:
-                    seen.extend(connection.execute(opened).fetchone() or ())
+                    counts.extend(connection.execute(opened).fetchone() or ())
                 return await super().embed(texts)
 
-        seen: list[int] = []
+        counts: list[int] = []
         await LegRetriever(corpus, "dense", DenseLeg(corpus, Watching(), SPACE)).retrieve(QUERY, 3)
-        return seen
+        return counts
 
     assert reading(store, encoding) == [0]
 
@@ -216,11 +216,11 @@ def test_a_reading_opens_nothing_before_something_is_read(store: Postgres) -> No
 def test_a_turn_within_a_turn_is_the_same_one(store: Postgres) -> None:
     publish(store, NOTE)
 
-    async def nested(corpus: CorpusReader) -> bool:
+    async def nest_snapshots(corpus: CorpusReader) -> bool:
         async with corpus.snapshot(QUERY) as outer, corpus.snapshot(QUERY) as inner:
             return inner is outer
 
-    assert reading(store, nested)
+    assert reading(store, nest_snapshots)
 
 
 def test_a_retrieval_within_somebody_elses_turn_has_turns_of_its_own(store: Postgres) -> None:
@@ -240,7 +240,7 @@ def test_a_retrieval_within_somebody_elses_turn_has_turns_of_its_own(store: Post
 
 def test_a_collection_that_is_not_there_is_named(store: Postgres) -> None:
     with pytest.raises(NotFoundError, match="no collection 'default'"):
-        searched(store, "select 1")
+        search(store, "select 1")
 
 
 def test_when_the_connection_is_lost_no_leg_answers_and_the_next_question_is_answered(store: Postgres) -> None:
