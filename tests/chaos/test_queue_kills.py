@@ -69,7 +69,7 @@ class Workers:
 
 
 @contextmanager
-def working(settings: Settings) -> Iterator[Workers]:
+def run_workers(settings: Settings) -> Iterator[Workers]:
     workers = Workers(settings)
     try:
         yield workers
@@ -98,7 +98,7 @@ def test_300_jobs_whose_workers_are_killed_are_done_exactly_once_each_and_the_po
     poison = draw.randrange(JOBS // 2)
     jobs = [enqueue_document(store, settings, number, number == poison) for number in range(JOBS)]
     kills, end = 0, time.monotonic() + PATIENCE
-    with working(settings) as workers, superuser(store) as watcher:
+    with run_workers(settings) as workers, superuser(store) as watcher:
         while watcher.execute(LEFT).fetchone() != (0,) and time.monotonic() < end:
             workers.keep()
             time.sleep(draw.uniform(0.1, 0.6))

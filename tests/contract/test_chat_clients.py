@@ -56,7 +56,7 @@ Serve: TypeAlias = Callable[..., AbstractAsyncContextManager[Served]]
 
 
 @asynccontextmanager
-async def over_http(answer: Answer, **timeouts: float) -> AsyncIterator[Served]:
+async def serve_over_http(answer: Answer, **timeouts: float) -> AsyncIterator[Served]:
     steps = [event if event == HANG else openai_endpoint.event(event) for event in answer.events]
     response = error_response(200, answer.body) if answer.body else ScriptedHttpResponse(steps=steps)
     failing = [error_response(503, {"error": "loading"})] * answer.failures
@@ -66,7 +66,7 @@ async def over_http(answer: Answer, **timeouts: float) -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
-async def over_a_handle(answer: Answer, **timeouts: float) -> AsyncIterator[Served]:
+async def serve_over_handle(answer: Answer, **timeouts: float) -> AsyncIterator[Served]:
     events = [event if event == HANG else chat_deployment.event(event) for event in answer.events]
     deployment = ScriptedDeployment([Body(**answer.body)] if answer.body else events, replaced=answer.failures)
     settings = {"first_token_timeout": LONG, "stall_timeout": LONG} | timeouts
@@ -74,7 +74,7 @@ async def over_a_handle(answer: Answer, **timeouts: float) -> AsyncIterator[Serv
     yield Served(client, lambda: len(deployment.calls), lambda: deployment.cancelled[-1])
 
 
-@pytest.fixture(params=[over_http, over_a_handle])
+@pytest.fixture(params=[serve_over_http, serve_over_handle])
 def serve(request: pytest.FixtureRequest) -> Serve:
     connect: Serve = request.param
     return connect
@@ -84,7 +84,7 @@ def read(serve: Serve, answer: Answer, **timeouts: float) -> tuple[list[Completi
     """The deltas, the error's text without the name of the other side, and the number of requests."""
     deltas: list[CompletionDelta] = []
 
-    async def reading() -> tuple[str, int]:
+    async def read_deltas() -> tuple[str, int]:
         async with serve(answer, **timeouts) as served:
             stream = served.client.stream(MESSAGES, temperature=0.1, max_tokens=64)
             try:
@@ -95,7 +95,7 @@ def read(serve: Serve, answer: Answer, **timeouts: float) -> tuple[list[Completi
             except GenerationError as error:
                 return error_reason(error), served.count_requests()
 
-    return (deltas, *asyncio.run(reading()))
+    return (deltas, *asyncio.run(read_deltas()))
 
 
 def error_reason(error: GenerationError) -> str:

@@ -50,10 +50,10 @@ class InPostgres:
 
 
 def _run(work: Awaitable[T]) -> T:
-    async def working() -> T:
+    async def run() -> T:
         return await work
 
-    return asyncio.run(working())
+    return asyncio.run(run())
 
 
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])

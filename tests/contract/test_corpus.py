@@ -86,10 +86,10 @@ class InPostgres:
 
 
 def _run(work: Awaitable[T]) -> T:
-    async def working() -> T:
+    async def run() -> T:
         return await work
 
-    return asyncio.run(working())
+    return asyncio.run(run())
 
 
 class Indexed(InPostgres):
@@ -292,14 +292,14 @@ def test_a_snapshot_stays_as_it_was_opened(corpus: Corpus) -> None:
     writer.publish([note])
     newer = corpus.writer()
 
-    async def across_a_change(reader: Any) -> list[str]:
+    async def read_across_change(reader: Any) -> list[str]:
         async with reader.snapshot(QUERY):
             await reader.rank_dense(QUERY, vector("one"), SPACE, 1)
             newer.publish([draft("file:///a.md", "two")])
             ranking = await reader.rank_dense(QUERY, vector("one"), SPACE, 1)
             return [hit.chunk.text for hit in await reader.fetch_hits(QUERY, "dense", ranking)]
 
-    assert corpus.ask(across_a_change) == ["one"]
+    assert corpus.ask(read_across_change) == ["one"]
     assert texts(corpus) == {"two"}
 
 
@@ -308,12 +308,12 @@ def test_a_snapshot_of_one_tenant_shows_nothing_to_another(corpus: Corpus) -> No
     corpus.writer(tenant=OTHER_TENANT).publish([draft("file:///a.md", "theirs", tenant=OTHER_TENANT)])
     theirs = replace(QUERY, tenant=OTHER_TENANT)
 
-    async def within_a_snapshot(reader: Any) -> list[str]:
+    async def read_within_snapshot(reader: Any) -> list[str]:
         async with reader.snapshot(QUERY):
             ranking = await reader.rank_dense(theirs, vector("mine"), SPACE, 10)
             return [hit.chunk.text for hit in await reader.fetch_hits(theirs, "dense", ranking)]
 
-    assert corpus.ask(within_a_snapshot) == ["theirs"]
+    assert corpus.ask(read_within_snapshot) == ["theirs"]
 
 
 def test_a_snapshot_hides_what_the_asker_of_the_moment_may_not_read(corpus: Corpus) -> None:
@@ -321,11 +321,11 @@ def test_a_snapshot_hides_what_the_asker_of_the_moment_may_not_read(corpus: Corp
     corpus.writer().publish([note])
     corpus.restrict(note.id, ["staff"])
 
-    async def within_a_snapshot_of_the_staff(reader: Any) -> list[tuple[UUID, float]]:
+    async def read_within_staff_snapshot(reader: Any) -> list[tuple[UUID, float]]:
         async with reader.snapshot(replace(QUERY, groups=("staff",))):
             return list(await reader.rank_dense(QUERY, vector("hidden"), SPACE, 10))
 
-    assert corpus.ask(within_a_snapshot_of_the_staff) == []
+    assert corpus.ask(read_within_staff_snapshot) == []
 
 
 def test_tenants_and_collections_of_equal_names_and_uris_do_not_meet(corpus: Corpus) -> None:
@@ -470,11 +470,11 @@ def test_comparisons_are_combined(corpus: Corpus) -> None:
     publish_about(corpus)
     green, memo = comparison("tags", "eq", "green"), comparison("kind", "eq", "memo")
     late = comparison("year", "gt", 2024)
-    assert matching_texts(corpus, every(green, late)) == "b"
-    assert matching_texts(corpus, either(memo, late)) == "abc"
-    assert matching_texts(corpus, every(green, either(memo, late), comparison("open", "ne", False))) == "a"
-    assert matching_texts(corpus, either(every(memo, late), every(green, late))) == "b"
-    assert matching_texts(corpus, every(memo)) == "a"
+    assert matching_texts(corpus, all_of(green, late)) == "b"
+    assert matching_texts(corpus, any_of(memo, late)) == "abc"
+    assert matching_texts(corpus, all_of(green, any_of(memo, late), comparison("open", "ne", False))) == "a"
+    assert matching_texts(corpus, any_of(all_of(memo, late), all_of(green, late))) == "b"
+    assert matching_texts(corpus, all_of(memo)) == "a"
 
 
 PLACES: dict[str, dict[str, Any]] = {
@@ -536,8 +536,8 @@ def test_places_are_combined_with_metadata(corpus: Corpus) -> None:
     corpus.writer().publish([draft("file:///a.md", "a", metadata={"kind": "memo"}, about_chunks={"page": 2})])
     corpus.writer().publish([draft("file:///b.md", "b", metadata={"kind": "memo"}, about_chunks={"page": 3})])
     memo, late = comparison("kind", "eq", "memo"), comparison("page", "gte", 3)
-    assert matching_texts(corpus, every(memo, late)) == "b"
-    assert matching_texts(corpus, either(memo, late)) == "ab"
+    assert matching_texts(corpus, all_of(memo, late)) == "b"
+    assert matching_texts(corpus, any_of(memo, late)) == "ab"
 
 
 def test_a_chunk_that_moves_to_another_page_is_found_there(corpus: Corpus) -> None:
@@ -551,7 +551,7 @@ def test_a_hit_has_its_neighbours_in_text_order(corpus: Corpus) -> None:
     note = draft("file:///a.md", "zero", "one", "two", "three", "four")
     corpus.writer().publish([note, draft("file:///b.md", "alone")])
 
-    async def near(reader: Any) -> list[list[str]]:
+    async def fetch_neighbours(reader: Any) -> list[list[str]]:
         async with reader.snapshot(QUERY):
             ranking = [(note.chunks[at].id, 1.0) for at in (2, 0)]
             ranking.append((draft("file:///b.md", "alone").chunks[0].id, 0.5))
@@ -560,7 +560,7 @@ def test_a_hit_has_its_neighbours_in_text_order(corpus: Corpus) -> None:
             assert neighbours[0][0] == note.chunks[1]
             return [[chunk.text for chunk in chunks] for chunks in neighbours]
 
-    assert corpus.ask(near) == [["one", "three", "four"], ["one", "two"], []]
+    assert corpus.ask(fetch_neighbours) == [["one", "three", "four"], ["one", "two"], []]
 
 
 def test_neighbours_are_of_the_version_that_was_searched(corpus: Corpus) -> None:
@@ -568,14 +568,14 @@ def test_neighbours_are_of_the_version_that_was_searched(corpus: Corpus) -> None
     writer.publish([note])
     newer = corpus.writer()
 
-    async def across_a_change(reader: Any) -> list[str]:
+    async def read_across_change(reader: Any) -> list[str]:
         async with reader.snapshot(QUERY):
             hits = await reader.fetch_hits(QUERY, "dense", [(note.chunks[0].id, 1.0)])
             newer.publish([draft("file:///a.md", "one", "changed")])
             [chunks] = await reader.fetch_neighbours(QUERY, hits, before=1, after=1)
             return [chunk.text for chunk in chunks]
 
-    assert corpus.ask(across_a_change) == ["two"]
+    assert corpus.ask(read_across_change) == ["two"]
 
 
 def test_filters_follow_the_metadata_of_the_newest_version(corpus: Corpus) -> None:
@@ -598,9 +598,9 @@ def matching_texts(corpus: Corpus, filter: dict[str, object]) -> str:
     return "".join(sorted(texts(corpus, filters=parse_filter(filter))))
 
 
-def every(*filters: dict[str, object]) -> dict[str, object]:
+def all_of(*filters: dict[str, object]) -> dict[str, object]:
     return {"type": "and", "filters": list(filters)}
 
 
-def either(*filters: dict[str, object]) -> dict[str, object]:
+def any_of(*filters: dict[str, object]) -> dict[str, object]:
     return {"type": "or", "filters": list(filters)}

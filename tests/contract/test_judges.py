@@ -92,10 +92,10 @@ def test_an_answer_without_a_claim_is_unchecked(judge: Judge) -> None:
 def test_an_answer_is_judged_alike_twice_and_beside_others(judge: Judge) -> None:
     answers = [cite_text(), Answer(text="Two keys turn."), cite_text("The doors are of oak [1].")]
 
-    async def together() -> list[Verdict]:
+    async def judge_together() -> list[Verdict]:
         return await asyncio.gather(*(judge.judge(answer, PASSAGES) for answer in answers * 3))
 
     alone = [judge_answer(judge, answer) for answer in answers]
-    for verdict, expected in zip(asyncio.run(together()), alone * 3, strict=True):
+    for verdict, expected in zip(asyncio.run(judge_together()), alone * 3, strict=True):
         assert [claim.grade for claim in verdict.claims] == [claim.grade for claim in expected.claims]
         assert verdict.score == pytest.approx(expected.score, abs=1e-4)

@@ -68,9 +68,9 @@ def test_equal_texts_score_alike_wherever_they_stand(reranker: Reranker) -> None
 def test_questions_asked_at_once_get_the_scores_that_they_get_alone(reranker: Reranker) -> None:
     questions = [QUESTION, "doors", "two keys and a house " * 20]
 
-    async def together() -> list[list[float]]:
+    async def score_together() -> list[list[float]]:
         return await asyncio.gather(*(reranker.score(question, TEXTS) for question in questions * 4))
 
     alone = [scores(reranker, question, TEXTS) for question in questions]
-    for actual, expected in zip(asyncio.run(together()), alone * 4, strict=True):
+    for actual, expected in zip(asyncio.run(score_together()), alone * 4, strict=True):
         assert actual == pytest.approx(expected, abs=1e-4)

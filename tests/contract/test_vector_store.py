@@ -57,10 +57,10 @@ class InPostgres:
 
 
 def _run(work: Awaitable[T]) -> T:
-    async def working() -> T:
+    async def run() -> T:
         return await work
 
-    return asyncio.run(working())
+    return asyncio.run(run())
 
 
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -84,7 +84,7 @@ def ids(results: Sequence[SearchResult]) -> list[str]:
     return [result.id for result in results]
 
 
-def passing(store: Store, filters: Any) -> set[str]:
+def matching_ids(store: Store, filters: Any) -> set[str]:
     return set(ids(search(store, 1, 1, 1, filters=filters)))
 
 
@@ -146,8 +146,8 @@ def test_a_vector_of_the_same_id_takes_the_place_of_the_former(vectors: Store) -
     add(vectors, *PARTS)
     add(vectors, Vector(id="key", values=[0, 1, 0], metadata={"kind": "report"}))
     assert ids(search(vectors, 0, 1, 0, top_k=1)) == ["key"]
-    assert passing(vectors, {"key": "kind", "type": "eq", "value": "memo"}) == set()
-    assert passing(vectors, {"key": "kind", "type": "eq", "value": "report"}) == {"key"}
+    assert matching_ids(vectors, {"key": "kind", "type": "eq", "value": "memo"}) == set()
+    assert matching_ids(vectors, {"key": "kind", "type": "eq", "value": "report"}) == {"key"}
     assert len(search(vectors, 1, 1, 1)) == 3
 
 
@@ -161,7 +161,7 @@ def test_what_is_deleted_is_counted_and_not_found_again(vectors: Store) -> None:
     add(vectors, *PARTS)
     assert delete(vectors, "key", "none", "door") == 2
     assert ids(search(vectors, 1, 0, 0)) == ["lock"]
-    assert passing(vectors, {"key": "kind", "type": "eq", "value": "memo"}) == set()
+    assert matching_ids(vectors, {"key": "kind", "type": "eq", "value": "memo"}) == set()
 
 
 @pytest.mark.parametrize(
@@ -183,14 +183,14 @@ def test_what_is_deleted_is_counted_and_not_found_again(vectors: Store) -> None:
 )
 def test_filters_compare_metadata(vectors: Store, key: str, type: str, value: Any, passes: set[str]) -> None:
     add(vectors, *PARTS)
-    assert passing(vectors, {"key": key, "type": type, "value": value}) == passes
+    assert matching_ids(vectors, {"key": key, "type": type, "value": value}) == passes
 
 
 def test_filters_combine(vectors: Store) -> None:
     add(vectors, *PARTS)
     memo, late = {"key": "kind", "type": "eq", "value": "memo"}, {"key": "year", "type": "gte", "value": 2025}
-    assert passing(vectors, {"type": "or", "filters": [memo, late]}) == {"key", "lock"}
-    assert passing(vectors, {"type": "and", "filters": [memo, late]}) == set()
+    assert matching_ids(vectors, {"type": "or", "filters": [memo, late]}) == {"key", "lock"}
+    assert matching_ids(vectors, {"type": "and", "filters": [memo, late]}) == set()
 
 
 def test_a_filter_is_applied_before_the_cut_at_top_k(vectors: Store) -> None:
@@ -244,7 +244,7 @@ def test_a_long_text_is_kept_but_not_compared(vectors: Store) -> None:
     text = "word " * 5000
     add(vectors, Vector(id="long", values=[1, 0, 0], metadata={"text": text}))
     assert search(vectors, 1, 0, 0)[0].metadata == {"text": text}
-    assert passing(vectors, {"key": "text", "type": "eq", "value": text}) == set()
+    assert matching_ids(vectors, {"key": "text", "type": "eq", "value": text}) == set()
 
 
 def test_at_least_one_is_asked_for(vectors: Store) -> None:
@@ -270,9 +270,9 @@ def test_a_store_is_not_opened_with_another_dimension(store: Postgres) -> None:
 
 @pytest.mark.postgres
 def test_many_that_write_the_same_at_once_do_not_lock_each_other_out(store: Postgres) -> None:
-    async def at_once(opened: BaseVectorStore) -> None:
+    async def add_at_once(opened: BaseVectorStore) -> None:
         batches = [[Vector(id=str(n), values=[1, n, writer]) for n in range(20)] for writer in range(4)]
         await asyncio.gather(*(opened.add(batch if n % 2 else batch[::-1]) for n, batch in enumerate(batches)))
 
-    InPostgres(store).ask(at_once)
+    InPostgres(store).ask(add_at_once)
     assert len(search(InPostgres(store), 1, 0, 0, top_k=100)) == 20

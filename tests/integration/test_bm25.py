@@ -60,14 +60,14 @@ def expected_scores(
     return {chunk.id: score for chunk, score in zip(chunks, scores, strict=True) if score > 0}
 
 
-def same(ranking: Ranking, scores: dict[UUID, float]) -> bool:
+def is_same(ranking: Ranking, scores: dict[UUID, float]) -> bool:
     ranked_scores = dict(ranking)
     return set(ranked_scores) == set(scores) and all(
         abs(ranked_scores[id] - scores[id]) <= 1e-9 * scores[id] for id in ranked_scores
     )
 
 
-def of_language(draft: Draft, language: str) -> Draft:
+def with_language(draft: Draft, language: str) -> Draft:
     return replace(draft, document=replace(draft.document, language=language)) if draft.document else draft
 
 
@@ -159,14 +159,14 @@ def test_a_tenant_sees_and_counts_its_own_chunks_only(store: Postgres) -> None:
     drafts, other = corpus(4, 10), [draft(f"file:///{n}.md", "word3 word3", tenant="other") for n in range(30)]
     publish(store, *drafts)
     publish(store, *other, tenant="other")
-    assert same(rank_chunks(store, replace(QUERY, text="word3"), k=1000), expected_scores(drafts, "word3"))
+    assert is_same(rank_chunks(store, replace(QUERY, text="word3"), k=1000), expected_scores(drafts, "word3"))
 
 
 def test_collections_are_counted_apart(store: Postgres) -> None:
     drafts, other = corpus(5, 10), [draft(f"file:///{n}.md", "word3", collection="other") for n in range(9)]
     publish(store, *drafts)
     publish(store, *other, collection="other")
-    assert same(rank_chunks(store, replace(QUERY, text="word3"), k=1000), expected_scores(drafts, "word3"))
+    assert is_same(rank_chunks(store, replace(QUERY, text="word3"), k=1000), expected_scores(drafts, "word3"))
     with pytest.raises(NotFoundError):
         rank_chunks(store, replace(QUERY, collection="missing"))
 
@@ -184,7 +184,7 @@ def test_a_question_meets_documents_of_each_language(store: Postgres) -> None:
     english, german = draft("file:///en.md", "running dogs"), draft("file:///de.md", "Die laufenden Hunde")
     plain, japanese = draft("file:///x.md", "hunde dogs"), draft("file:///ja.md", "東京都の犬")
     languages = {"en": english, "de": german, "": plain, "ja": japanese}
-    drafts = [of_language(document, language) for language, document in languages.items()]
+    drafts = [with_language(document, language) for language, document in languages.items()]
     publish(store, *drafts)
     assert rank_texts(store, *drafts, text="dog runs") == ["running dogs"]
     assert sorted(rank_texts(store, *drafts, text="Hunde")) == ["Die laufenden Hunde", "hunde dogs"]
@@ -194,7 +194,7 @@ def test_a_question_meets_documents_of_each_language(store: Postgres) -> None:
 
 def test_english_said_to_be_german_is_not_found_for_its_stop_words(store: Postgres) -> None:
     english = [draft(f"file:///{n}.md", f"the red fish number {n} of the pond") for n in range(20)]
-    german = of_language(draft("file:///de.md", "who has the number of the river"), "de")
+    german = with_language(draft("file:///de.md", "who has the number of the river"), "de")
     best = draft("file:///best.md", "the president")
     publish(store, *english, german, best)
     assert rank_texts(store, *english, german, best, text="who is the president of the pond", k=3)[0] == "the president"
@@ -202,7 +202,7 @@ def test_english_said_to_be_german_is_not_found_for_its_stop_words(store: Postgr
 
 def test_a_word_is_as_rare_as_its_terms_together_whatever_was_deleted_or_merged(store: Postgres) -> None:
     english = [draft(f"file:///{n}.md", "red fishes swim", f"number {n}") for n in range(6)]
-    german = [of_language(draft(f"file:///de{n}.md", "the red fishes"), "de") for n in range(4)]
+    german = [with_language(draft(f"file:///de{n}.md", "the red fishes"), "de") for n in range(4)]
     publish(store, *english[:3], *german[:2])
     publish(store, *english[3:], *german[2:])
     writer = begin(store, deleted=[english[0], german[0]]).open()
@@ -238,13 +238,13 @@ def test_a_question_that_is_asked_again_reads_no_postings(store: Postgres) -> No
     publish(store, *corpus(6, 5))
     query = replace(QUERY, text="word0 word1 unknown")
 
-    async def twice(leg: Leg) -> tuple[Ranking, Ranking]:
+    async def rank_twice(leg: Leg) -> tuple[Ranking, Ranking]:
         first = await leg.rank(query, 10)
         with superuser(store) as connection:
             connection.execute("delete from lexical_postings")
         return first, await leg.rank(query, 10)
 
-    first, second = run_leg(store, twice)
+    first, second = run_leg(store, rank_twice)
     assert first == second != []
     assert run_leg(store, lambda leg: leg.rank(query, 10)) == []
 
@@ -274,14 +274,14 @@ def test_what_is_kept_of_older_segments_does_not_hide_a_newer_one(store: Postgre
     old, new = corpus(7, 6), corpus(8, 3)
     query = replace(QUERY, text="word0 word1 word2")
 
-    async def around_a_publish(leg: Leg) -> Ranking:
+    async def rank_around_publish(leg: Leg) -> Ranking:
         await leg.rank(query, 10)
         await asyncio.to_thread(publish, store, *new)
         return await leg.rank(query, 1000)
 
     publish(store, *old)
-    ranking = run_leg(store, around_a_publish, cached_bytes)
-    assert same(ranking, expected_scores([*new, *old[3:]], query.text))
+    ranking = run_leg(store, rank_around_publish, cached_bytes)
+    assert is_same(ranking, expected_scores([*new, *old[3:]], query.text))
 
 
 @pytest.mark.parametrize("merged", [False, True])
@@ -295,11 +295,11 @@ def test_a_chunk_that_a_newer_version_kept_is_found_where_it_stands_now(store: P
     scores = expected_scores([new, draft("file:///b.md", "green fish")], QUERY.text)
     unchanged_id = new.chunks[1].id
 
-    async def both(leg: Leg) -> tuple[Ranking, list[float]]:
+    async def rank_and_score(leg: Leg) -> tuple[Ranking, list[float]]:
         return await leg.rank(QUERY, 10), await leg.score(QUERY, [unchanged_id])
 
-    ranking, (score,) = run_leg(store, both)
-    assert same(ranking, scores)
+    ranking, (score,) = run_leg(store, rank_and_score)
+    assert is_same(ranking, scores)
     assert score == dict(ranking)[unchanged_id]
 
 
@@ -308,16 +308,16 @@ def test_a_snapshot_ranks_what_it_was_opened_on(store: Postgres) -> None:
     query = replace(QUERY, text="word0 word1")
     publish(store, *old)
 
-    async def across_a_publish(leg: Bm25Leg) -> tuple[Ranking, Ranking, Ranking]:
+    async def rank_across_publish(leg: Bm25Leg) -> tuple[Ranking, Ranking, Ranking]:
         async with leg.corpus.snapshot(query):
             before = await leg.rank(query, 1000)
             await asyncio.to_thread(publish, store, *new)
             within = await leg.rank(query, 1000)
         return before, within, await leg.rank(query, 1000)
 
-    before, within, after = run_leg(store, across_a_publish)  # type: ignore[arg-type]
+    before, within, after = run_leg(store, rank_across_publish)  # type: ignore[arg-type]
     assert before == within
-    assert same(after, expected_scores(new, query.text))
+    assert is_same(after, expected_scores(new, query.text))
 
 
 @pytest.mark.slow
@@ -334,7 +334,7 @@ def test_readers_beside_a_writer_never_see_a_mix(store: Postgres) -> None:
             publish(store, *corpora[turn % 2])
         finished.set()
 
-    async def reading(leg: Bm25Leg) -> list[tuple[Ranking, list[float], list[str]]]:
+    async def read_until_finished(leg: Bm25Leg) -> list[tuple[Ranking, list[float], list[str]]]:
         readings = []
         while not finished.is_set():
             async with leg.corpus.snapshot(query):
@@ -347,11 +347,11 @@ def test_readers_beside_a_writer_never_see_a_mix(store: Postgres) -> None:
 
     with ThreadPoolExecutor() as threads:
         writing = threads.submit(swap)
-        readings = run_leg(store, reading)  # type: ignore[arg-type]
+        readings = run_leg(store, read_until_finished)  # type: ignore[arg-type]
         writing.result()
     assert len(readings) > 20
     for ranking, scores, texts in readings:
         assert [score for _, score in ranking] == scores
-        assert any(same(ranking, reference) for reference in references)
+        assert any(is_same(ranking, reference) for reference in references)
         assert len(texts) == len(ranking)
         assert len({text.rpartition(" ")[2] for text in texts}) == 1

@@ -83,11 +83,11 @@ def texts(chunks: Sequence[RetrievedChunk]) -> list[str]:
     return [chunk.text for chunk in chunks]
 
 
-def in_order(chunks: Sequence[RetrievedChunk]) -> bool:
+def is_in_order(chunks: Sequence[RetrievedChunk]) -> bool:
     return all(before.similarity_score >= after.similarity_score for before, after in pairwise(chunks))
 
 
-def some(*texts: str) -> list[RetrievedChunk]:
+def make_chunks(*texts: str) -> list[RetrievedChunk]:
     return [
         RetrievedChunk(
             chunk_id=uuid4(), text=text, similarity_score=0.5, source="vector", metadata={"kind": text}, scores={}
@@ -109,7 +109,7 @@ def test_vector_search_finds_the_nearest_with_their_cosines_from_0_to_1(shop: UU
         **ABOUT,
     }
     assert len(others) == 2
-    assert in_order([best, *others])
+    assert is_in_order([best, *others])
     assert all(chunk.similarity_score == pytest.approx((1 + chunk.scores["dense"]) / 2) for chunk in others)
     assert vector_search("shop", get_query_embedding(TEXTS[0]), top_k=1) == [best]
 
@@ -144,7 +144,7 @@ def test_graph_search_finds_what_stands_together_with_what_is_asked_for(shop: UU
     chunks = graph_search("shop", "what of Bob?")
     assert texts(chunks) == [TEXTS[2], TEXTS[1]]  # the second by Ada, who stands beside Bob
     assert {chunk.source for chunk in chunks} == {"graph"}
-    assert in_order(chunks)
+    assert is_in_order(chunks)
     assert graph_search("shop", "who is Grace?") == []
 
 
@@ -186,7 +186,7 @@ def test_hybrid_search_merges_the_methods_and_has_each_chunk_once(shop: UUID) ->
     result = hybrid_search("shop", "who oils locks?")
     assert result.chunks[0].text == TEXTS[1]
     assert sorted(texts(result.chunks)) == sorted(TEXTS)
-    assert in_order(result.chunks)
+    assert is_in_order(result.chunks)
     assert {chunk.source for chunk in result.chunks} == {"hybrid"}
     assert all({"dense", "bm25", "fused"} <= chunk.scores.keys() for chunk in result.chunks)
     first, third = 1, 61 / 63  # by BM25, and by a dense leg that only hashes
@@ -210,10 +210,10 @@ def test_hybrid_search_gives_at_most_40(shop: UUID) -> None:
 def test_a_method_that_fails_is_left_out_with_a_warning(
     shop: UUID, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fails(*arguments: object) -> None:
+    async def fail(*arguments: object) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(reading, "rank_by_words", fails)
+    monkeypatch.setattr(reading, "rank_by_words", fail)
     with caplog.at_level(logging.WARNING, "rag_core.contract"):
         result = hybrid_search("shop", TEXTS[0])
     assert result.chunks[0].text == TEXTS[0]
@@ -238,7 +238,7 @@ def test_reranked_chunks_have_the_score_of_the_reranker_and_their_metadata(
     shop: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rerank_by(monkeypatch, "lengths")
-    chunks = some("short", "of middle length", "the longest text of all three")
+    chunks = make_chunks("short", "of middle length", "the longest text of all three")
     best, second = rerank_chunks("which?", chunks, top_k=2)
     assert (best.chunk_id, second.chunk_id) == (chunks[2].chunk_id, chunks[1].chunk_id)
     assert best.scores["rerank"] == pytest.approx(2.9)
@@ -257,7 +257,7 @@ def test_chunks_that_cannot_be_reranked_stay_as_they_are_with_a_warning(
     monkeypatch.setenv("RAG_RETRIEVAL", '{"type": "dense"}')
     if reranker:
         rerank_by(monkeypatch, reranker)
-    chunks = some("one", "two", "three")
+    chunks = make_chunks("one", "two", "three")
     with caplog.at_level(logging.WARNING, "rag_core.contract"):
         assert rerank_chunks("which?", chunks, top_k=2) == chunks[:2]
     assert reason in caplog.text

@@ -47,7 +47,7 @@ def sync_twice(store: Postgres, folder: Path) -> None:
     sync(store, folder)
 
 
-def work_done(report: SyncReport) -> tuple[int, int, int, int]:
+def count_work(report: SyncReport) -> tuple[int, int, int, int]:
     """The changed documents, those that are the same, the embedded texts and the reused chunks."""
     return report.documents["changed"], report.documents["same"], report.chunks["embedded"], report.chunks["reused"]
 
@@ -64,11 +64,11 @@ def test_a_new_rule_takes_effect_at_the_next_sync_without_reading(store: Postgre
 
     report = sync(store, folder, rule)
     assert groups_by_file(store) == {"keys.md": [], "pay.md": ["hr"]}
-    assert work_done(report) == (1, 1, 0, 1)
+    assert count_work(report) == (1, 1, 0, 1)
     assert reading_seconds(report) == 0
-    assert work_done(sync(store, folder, rule)) == (0, 2, 0, 0)
+    assert count_work(sync(store, folder, rule)) == (0, 2, 0, 0)
 
-    assert work_done(sync(store, folder)) == (1, 1, 0, 1)
+    assert count_work(sync(store, folder)) == (1, 1, 0, 1)
     assert groups_by_file(store) == {"keys.md": [], "pay.md": []}
 
 
@@ -77,7 +77,7 @@ def test_a_rule_about_metadata_reads_what_is_stored(store: Postgres, tmp_path: P
     sync_twice(store, folder)
     report = sync(store, folder, "metadata.access=[{key: department}]", "metadata.access_default=[operators]")
     assert groups_by_file(store) == {"keys.md": ["operators"], "pay.md": ["payroll"]}
-    assert (work_done(report), reading_seconds(report)) == ((2, 0, 0, 2), 0)
+    assert (count_work(report), reading_seconds(report)) == ((2, 0, 0, 2), 0)
 
 
 def test_new_and_changed_documents_are_stored_with_their_groups(store: Postgres, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_new_and_changed_documents_are_stored_with_their_groups(store: Postgres,
     sync(store, folder, rule)
     assert groups_by_file(store) == {"keys.md": [], "pay.md": ["payroll"]}
     write(folder, {"hr/pay.md": FILES["hr/pay.md"].replace("payroll", "board")})
-    assert work_done(sync(store, folder, rule))[2] == 0
+    assert count_work(sync(store, folder, rule))[2] == 0
     assert groups_by_file(store)["pay.md"] == ["board"]
 
 
@@ -95,7 +95,7 @@ def test_an_access_file_takes_effect_without_reading_its_documents(store: Postgr
     write(folder, {"hr/.access.yaml": "groups: [hr, board]"})
     report = sync(store, folder)
     assert groups_by_file(store) == {"keys.md": [], "pay.md": ["board", "hr"]}
-    assert (work_done(report), reading_seconds(report)) == ((1, 1, 0, 1), 0)
+    assert (count_work(report), reading_seconds(report)) == ((1, 1, 0, 1), 0)
 
     write(folder, {"hr/.access.yaml": "groups: board"})
     with pytest.raises(ListingError, match="must be `groups"):

@@ -455,10 +455,10 @@ def test_a_malformed_dataset_is_a_usage_error(rag: Any, dataset: Path) -> None:
 
 
 def test_questions_that_cannot_be_asked_fail_the_evaluation(rag: Any, dataset: Path, monkeypatch: Any) -> None:
-    def fails(*_: object, **_options: object) -> None:
+    def fail(*_: object, **_options: object) -> None:
         raise RagError("no model")
 
-    monkeypatch.setattr("rag_core.knowledge_base.KnowledgeBase.explain", fails)
+    monkeypatch.setattr("rag_core.knowledge_base.KnowledgeBase.explain", fail)
     refused = json.loads(rag("evaluate", dataset, "--json", code=1))["error"]
     assert refused["message"] == "no question could be answered: RagError: no model"
 

@@ -347,7 +347,7 @@ def test_a_cancelled_job_writes_no_more_and_one_that_has_ended_stays_as_it_is(st
 
 
 @contextmanager
-def alive(store: Postgres, target: WriteTarget) -> Iterator[UUID]:
+def hold_source(store: Postgres, target: WriteTarget) -> Iterator[UUID]:
     """Holds the source of the job until the block ends, as a process that runs it does."""
     with store.connect() as connection:
         Ledger(connection, TENANT).reclaim(target.collection, [1])
@@ -356,7 +356,7 @@ def alive(store: Postgres, target: WriteTarget) -> Iterator[UUID]:
 
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel")])
 def test_a_job_of_another_tenant_is_not_there(store: Postgres, method: str, path: str) -> None:
-    with alive(store, begin(store, [KEYS])) as job:
+    with hold_source(store, begin(store, [KEYS])) as job:
         assert request(store, method, f"/v1/jobs/{job}{path}", STRANGER).status_code == 404
         assert request(store, method, f"/v1/jobs/{uuid4()}{path}").status_code == 404
         assert get(store, f"/v1/jobs/{job}").json()["status"] == "running"
@@ -420,7 +420,7 @@ def test_a_job_that_runs_is_followed_to_its_end(store: Postgres) -> None:
         assert (await client.post(f"/v1/jobs/{target.job}/cancel")).status_code == 200
         return await watching
 
-    with alive(store, target):
+    with hold_source(store, target):
         events = frames(run_with_client(store, watch_and_cancel))
     assert [(number, name) for number, name, _ in events] == [
         (0, "job.started"),
@@ -445,8 +445,8 @@ def test_who_watches_a_job_outlives_a_store_that_is_away(monkeypatch: pytest.Mon
     nowhere = Postgres("host=/nowhere")
     watch = JobWatch(services=graph(nowhere), caller=ME, job_id=uuid4(), notifier=JobNotifier(nowhere))
 
-    async def two() -> list[str]:
+    async def read_two() -> list[str]:
         async with aclosing(watch.stream_texts(JobUpdate(texts=["id: 3\n\n"], last_seq=3, ended=False))) as texts:
             return [await anext(texts), await anext(texts)]
 
-    assert asyncio.run(two()) == ["id: 3\n\n", ": keep-alive\n\n"]
+    assert asyncio.run(read_two()) == ["id: 3\n\n", ": keep-alive\n\n"]

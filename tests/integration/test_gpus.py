@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path / "docs", FILES)
 
 
-def on_gpus(store: Postgres, folder: Path, *cases: tuple[int, int, tuple[str, ...]]) -> list[dict[str, Any]]:
+def run_on_gpus(store: Postgres, folder: Path, *cases: tuple[int, int, tuple[str, ...]]) -> list[dict[str, Any]]:
     process = subprocess.run(
         [sys.executable, str(SCRIPT), store.dsn, str(folder), json.dumps(cases)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
@@ -43,14 +43,14 @@ def test_embedding_actors_have_a_gpu_each_and_are_as_many_as_were_asked_for(
 ) -> None:
     witness_folder = tmp_path / "actors"
     witness_folder.mkdir()
-    (outcome,) = on_gpus(store, folder, (3, 2, witness_settings(witness_folder, processes=2)))
+    (outcome,) = run_on_gpus(store, folder, (3, 2, witness_settings(witness_folder, processes=2)))
     assert outcome["documents"]["completed"] == len(FILES)
     assert len({file.read_text() for file in witness_folder.iterdir()}) == len(list(witness_folder.iterdir())) == 2
     assert violations(store) == []
 
 
 def test_gpus_that_the_cluster_has_not_are_refused_by_name(store: Postgres, folder: Path) -> None:
-    too_many, none = on_gpus(store, folder, (2, 3, HASHING), (0, 1, HASHING))
+    too_many, none = run_on_gpus(store, folder, (2, 3, HASHING), (0, 1, HASHING))
     assert too_many == {
         "error": "ClusterError",
         "message": "--gpus must be at most 2, the number of GPUs of the Ray cluster, got 3",

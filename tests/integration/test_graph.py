@@ -44,7 +44,7 @@ def store_drafts(store: Postgres, *drafts: Draft, graph: bool = True) -> None:
     writer.close()
 
 
-def take_out(store: Postgres, *documents: UUID) -> None:
+def delete_documents(store: Postgres, *documents: UUID) -> None:
     writer = begin(store).open()
     writer.delete(documents)
     writer.close()
@@ -54,10 +54,10 @@ def rank(store: Postgres, question: str, k: int = 10, **query: object) -> Rankin
     async def rank_question(leg: GraphLeg) -> Ranking:
         return await leg.rank(replace(Query(text=question, tenant=TENANT), **query), k)  # type: ignore[arg-type]
 
-    return with_leg(store, rank_question)
+    return run_with_leg(store, rank_question)
 
 
-def with_leg(store: Postgres, ask: "object") -> Ranking:
+def run_with_leg(store: Postgres, ask: "object") -> Ranking:
     async def run_with_corpus() -> Ranking:
         corpus = CorpusReader(store)
         try:
@@ -73,7 +73,7 @@ def chunks(ranking: Ranking) -> list[UUID]:
     return [id for id, _ in ranking]
 
 
-def first(*drafts: Draft) -> list[UUID]:
+def first_chunks(*drafts: Draft) -> list[UUID]:
     return [draft.chunks[0].id for draft in drafts]
 
 
@@ -99,7 +99,7 @@ def is_sound(store: Postgres) -> bool:
 def test_a_question_finds_its_entity_and_what_is_related_up_to_two_hops_away(store: Postgres) -> None:
     store_drafts(store, LETTER, ENGINE, PURSE, PEEL)
     ranking = rank(store, "what did ada write?")
-    assert chunks(ranking) == first(LETTER, ENGINE, PURSE)  # Peel is three hops from Ada
+    assert chunks(ranking) == first_chunks(LETTER, ENGINE, PURSE)  # Peel is three hops from Ada
 
 
 def test_scores_are_the_shares_of_the_walk(store: Postgres) -> None:
@@ -119,11 +119,11 @@ def test_an_entity_that_many_mention_says_less_of_each(store: Postgres) -> None:
 def test_no_way_leads_to_or_through_what_too_many_mention(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     letters = [draft(f"file:///{n}.md", f"a letter of Ada to number {n}") for n in range(3)]
     store_drafts(store, ENGINE, *letters, draft("file:///last.md", "a letter of Ada to Charles"))
-    assert first(ENGINE)[0] in chunks(rank(store, "Ada"))
+    assert first_chunks(ENGINE)[0] in chunks(rank(store, "Ada"))
     monkeypatch.setattr(reading, "HUB", 3)
     assert len(rank(store, "Ada")) == 4
-    assert first(ENGINE)[0] not in chunks(rank(store, "Ada"))
-    assert first(letters[0])[0] not in chunks(rank(store, "Treasury"))
+    assert first_chunks(ENGINE)[0] not in chunks(rank(store, "Ada"))
+    assert first_chunks(letters[0])[0] not in chunks(rank(store, "Treasury"))
 
 
 def test_a_question_without_an_entity_of_the_collection_finds_nothing(store: Postgres) -> None:
@@ -141,28 +141,28 @@ def test_no_more_than_k_come_and_ties_are_in_the_order_of_ids(store: Postgres) -
 
 def test_scores_of_single_chunks_are_those_of_the_ranking(store: Postgres) -> None:
     store_drafts(store, LETTER, ENGINE, PURSE, PEEL)
-    everything = [*first(PEEL, PURSE, LETTER, ENGINE), LETTER.chunks[1].id, UUID(int=7)]
+    everything = [*first_chunks(PEEL, PURSE, LETTER, ENGINE), LETTER.chunks[1].id, UUID(int=7)]
 
     async def score_everything(leg: GraphLeg) -> Ranking:
         query = Query(text="Ada", tenant=TENANT)
         return list(zip(everything, await leg.score(query, everything), strict=True))
 
     scores = dict(rank(store, "Ada"))
-    assert dict(with_leg(store, score_everything)) == {id: scores.get(id, 0.0) for id in everything}
+    assert dict(run_with_leg(store, score_everything)) == {id: scores.get(id, 0.0) for id in everything}
 
 
 def test_filters_leave_out_chunks_but_not_the_way_to_others(store: Postgres) -> None:
     store_drafts(store, LETTER, ENGINE, PURSE)
     memo = parse_filter({"key": "kind", "type": "eq", "value": "memo"})
-    assert chunks(rank(store, "Ada", filters=memo)) == first(PURSE)
+    assert chunks(rank(store, "Ada", filters=memo)) == first_chunks(PURSE)
 
 
 def test_what_the_asker_may_not_read_is_neither_found_nor_a_way(store: Postgres) -> None:
     store_drafts(store, LETTER, ENGINE, PURSE)
     with superuser(store) as connection:
         connection.execute("update rag.documents set access = '{staff}' where id = %s", [ENGINE.id])
-    assert chunks(rank(store, "Ada")) == first(LETTER)
-    assert chunks(rank(store, "Ada", groups=("staff",))) == first(LETTER, ENGINE, PURSE)
+    assert chunks(rank(store, "Ada")) == first_chunks(LETTER)
+    assert chunks(rank(store, "Ada", groups=("staff",))) == first_chunks(LETTER, ENGINE, PURSE)
 
 
 def test_another_tenant_has_another_graph(store: Postgres) -> None:
@@ -202,7 +202,7 @@ def test_what_is_gone_says_nothing(store: Postgres, how: str) -> None:
         catalog = Catalog(connection, TENANT)
         match how:
             case "delete":
-                take_out(store, LETTER.id)
+                delete_documents(store, LETTER.id)
             case "drop document":
                 catalog.drop_documents("default", [LETTER.id])
             case "drop source":
@@ -223,7 +223,7 @@ def test_an_entity_goes_with_the_last_document_that_mentions_it(store: Postgres)
     assert entities(store) == ["ada", "charles", "treasury"]
     store_drafts(store, draft("file:///letter.md", "a letter of Mary to Charles"))
     assert entities(store) == ["charles", "mary", "treasury"]
-    take_out(store, ENGINE.id)
+    delete_documents(store, ENGINE.id)
     assert entities(store) == ["charles", "mary"]
     assert is_sound(store)
 
@@ -250,7 +250,7 @@ def test_who_mentions_what_is_being_removed_waits_and_adds_it_again(store: Postg
             writing.remove_entities(connection, scope, gone)
         publishing.result(timeout=30)
     assert entities(store) == ["charles", "treasury"]
-    assert chunks(rank(store, "Charles")) == first(ENGINE)
+    assert chunks(rank(store, "Charles")) == first_chunks(ENGINE)
     assert is_sound(store)
 
 
@@ -260,7 +260,7 @@ def test_who_removes_leaves_what_somebody_is_about_to_mention(store: Postgres) -
     with store.connect() as connection:
         with transaction(connection, TENANT):
             writing.publish(connection, scope, writing.prepare([ENGINE]), [])
-            take_out(store, LETTER.id)
+            delete_documents(store, LETTER.id)
             with store.connect() as other:
                 assert repair(other, TENANT, scope["collection"]) == 0
         assert entities(store) == ["charles", "treasury"]
@@ -277,7 +277,7 @@ def test_documents_that_share_entities_are_published_and_deleted_side_by_side(st
             )
             store_drafts(store, mine)
             if turn % 3 == 2:
-                take_out(store, mine.id)
+                delete_documents(store, mine.id)
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(churn, range(4)))
@@ -295,7 +295,7 @@ def test_what_is_no_entity_does_not_keep_its_document_out(store: Postgres) -> No
 def test_a_batch_that_is_rolled_back_leaves_nothing(store: Postgres) -> None:
     store_drafts(store, LETTER, draft("file:///bad.md", "a \0 of Ada"))
     assert rows(store) == {"mentions": 2, "relations": 2}
-    assert chunks(rank(store, "Ada")) == first(LETTER)
+    assert chunks(rank(store, "Ada")) == first_chunks(LETTER)
 
 
 def ingest_folder(store: Postgres, folder: Path, settings: Sequence[str]) -> int:

@@ -405,12 +405,12 @@ def test_a_job_that_was_cancelled_is_told_of_to_who_waits(store: Postgres) -> No
 def test_more_that_want_to_wait_than_may_are_answered_at_once(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve.routes.ingest_outcome._waiters", threading.BoundedSemaphore(1))
 
-    async def two(client: httpx2.AsyncClient) -> list[httpx2.Response]:
+    async def send_two(client: httpx2.AsyncClient) -> list[httpx2.Response]:
         send = [client.post("/v1/ingest", json={"documents": [KEYS]}, headers={"Prefer": "wait=1"}) for _ in range(2)]
         return await asyncio.gather(*send)
 
     waited, not_waited = sorted(
-        run_with_client(store, two), key=lambda response: "preference-applied" not in response.headers
+        run_with_client(store, send_two), key=lambda response: "preference-applied" not in response.headers
     )
     assert (waited.status_code, not_waited.status_code) == (202, 202)
     assert waited.headers["preference-applied"] == "wait=1"

@@ -148,7 +148,7 @@ def test_a_queued_job_is_shown_and_cancelled(store: Postgres) -> None:
 
 
 @contextmanager
-def running(store: Postgres, folder: Path, events: int = 3) -> Iterator[UUID]:
+def run_until_killed(store: Postgres, folder: Path, events: int = 3) -> Iterator[UUID]:
     """A job of the command with so many events. It is killed at the end of the block."""
     work = build_sync(SETTINGS, store, [str(write(folder, {"keys.md": "# Keys\n\nThe keys are rotated."}))])
     with store.connect() as connection:
@@ -172,7 +172,7 @@ def test_a_job_that_was_killed_has_failed_and_who_watches_it_hears_so_once(
         response = request(store, "GET", f"/v1/jobs/{job}/events", ME, **headers)
         return [] if response.status_code == 204 else [(number, name) for number, name, _ in frames(response)]
 
-    with running(store, tmp_path, events) as job:
+    with run_until_killed(store, tmp_path, events) as job:
         assert request(store, "GET", f"/v1/jobs/{job}").json()["status"] == "running"
     body = request(store, "GET", f"/v1/jobs/{job}").json()
     assert (body["status"], body["reason"], body["finished_at"]) == ("failed", "interrupted", None)
@@ -192,7 +192,7 @@ def test_a_job_that_was_killed_has_failed_and_who_watches_it_hears_so_once(
 
 
 def test_a_job_that_was_killed_is_tried_again(store: Postgres, tmp_path: Path) -> None:
-    with running(store, tmp_path) as killed:
+    with run_until_killed(store, tmp_path) as killed:
         assert request(store, "POST", f"/v1/jobs/{killed}/retry").status_code == 422
     response = request(store, "POST", f"/v1/jobs/{killed}/retry")
     assert response.status_code == 202
@@ -289,7 +289,7 @@ def test_who_watches_is_woken_by_what_happens_over_one_connection_for_all(
     monkeypatch.setattr("serve.routes.job_events.POLL_SECONDS", 60.0)
     job = enter(store, NOTE)
 
-    async def names(watch: JobWatch) -> list[str]:
+    async def read_names(watch: JobWatch) -> list[str]:
         update = await asyncio.to_thread(watch.read_update, -1)
         async with aclosing(watch.stream_texts(update)) as updates:
             return [frame.split("event: job.")[1].split("\n")[0] async for frame in updates]
@@ -297,13 +297,13 @@ def test_who_watches_is_woken_by_what_happens_over_one_connection_for_all(
     async def watch_ten_times() -> tuple[list[list[str]], list[int]]:
         notifier = JobNotifier(store)
         watching = [
-            asyncio.create_task(names(JobWatch(services=graph(store), caller=ME, job_id=job, notifier=notifier)))
+            asyncio.create_task(read_names(JobWatch(services=graph(store), caller=ME, job_id=job, notifier=notifier)))
             for _ in range(10)
         ]
-        counts = [await listeners(store, 1)]
+        counts = [await count_listeners(store, 1)]
         await asyncio.to_thread(work, store)
         name_lists = await asyncio.wait_for(asyncio.gather(*watching), 30)
-        return name_lists, [*counts, await listeners(store, 0)]
+        return name_lists, [*counts, await count_listeners(store, 0)]
 
     name_lists, counts = asyncio.run(watch_ten_times())
     stages = ["stage"] * 3
@@ -311,7 +311,7 @@ def test_who_watches_is_woken_by_what_happens_over_one_connection_for_all(
     assert counts == [1, 0]
 
 
-async def listeners(store: Postgres, expected: int) -> int:
+async def count_listeners(store: Postgres, expected: int) -> int:
     """Waits until as many connections listen, or some seconds, and returns their number."""
     count = -1
     for _ in range(100):
@@ -333,13 +333,13 @@ def test_who_watches_hears_also_after_the_connection_was_lost(store: Postgres, m
         async with aclosing(watch.stream_texts(await asyncio.to_thread(watch.read_update, -1))) as updates:
             received.append(await anext(updates))
             watching = asyncio.create_task(anext(updates))
-            assert await listeners(store, 1) == 1
+            assert await count_listeners(store, 1) == 1
             with superuser(store) as connection:
                 connection.execute(
                     "select pg_terminate_backend(pid) from pg_stat_activity"
                     " where datname = current_database() and query = 'listen rag_events'"
                 )
-            assert await listeners(store, 1) == 1
+            assert await count_listeners(store, 1) == 1
             with store.connect() as connection:
                 Ledger(connection, TENANT).end(job, "cancelled")
             received.append(await asyncio.wait_for(watching, 30))

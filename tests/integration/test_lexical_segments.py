@@ -191,7 +191,7 @@ def live_rows(store: Postgres) -> dict[UUID, int]:
         return dict(connection.execute("select document_id, version from lexical_documents where not dead").fetchall())
 
 
-def whole(store: Postgres, *live: Draft) -> None:
+def assert_whole(store: Postgres, *live: Draft) -> None:
     with superuser(store) as connection:
         assert find_violations(connection) == []
     with store.connect() as connection:
@@ -202,7 +202,7 @@ def test_a_batch_of_documents_is_one_segment(store: Postgres) -> None:
     notes = [note(n, "amber basalt", "cedar cedar dune", prefix="Harbour") for n in range(5)]
     publish(store, *notes)
     assert counts(store) == (1, 5, 5)
-    whole(store, *notes)
+    assert_whole(store, *notes)
 
 
 def test_a_new_version_takes_the_place_of_the_old_one_and_the_same_bytes_change_nothing(store: Postgres) -> None:
@@ -214,14 +214,14 @@ def test_a_new_version_takes_the_place_of_the_old_one_and_the_same_bytes_change_
     new = note("a", "ember", "amber amber", "dune")
     second = publish(store, new)
     assert live_rows(store) == {**before, new.id: second.run}
-    whole(store, new, unchanged)
+    assert_whole(store, new, unchanged)
 
 
 def test_what_fails_for_the_moment_is_still_found_and_what_fails_for_good_is_not(store: Postgres) -> None:
     first, second = note("a", "amber"), note("b", "basalt")
     publish(store, first, second)
     publish(store, draft_with_failure(first, retryable=True), draft_with_failure(second))
-    whole(store, first)
+    assert_whole(store, first)
 
 
 def test_an_older_run_changes_nothing(store: Postgres) -> None:
@@ -243,11 +243,11 @@ def test_deleted_and_dropped_documents_are_found_no_more(store: Postgres) -> Non
     with closing(target.open()) as writer:
         writer.delete([notes[0].id])
     end(target)
-    whole(store, *notes[1:])
+    assert_whole(store, *notes[1:])
     with store.connect() as connection:
         catalog = Catalog(connection, TENANT)
         catalog.drop_documents("default", [notes[1].id])
-        whole(store, *notes[2:])
+        assert_whole(store, *notes[2:])
         catalog.drop_collection("default")
     assert counts(store) == (0, 0, 0)
 
@@ -272,7 +272,7 @@ def test_a_dropped_source_leaves_the_others(store: Postgres) -> None:
         gone, remaining = (replace(note(n, "amber"), source=source) for n, source in enumerate(sources))
         publish(store, gone, remaining)
         catalog.drop_source("default", "file:///a")
-    whole(store, remaining)
+    assert_whole(store, remaining)
 
 
 def test_tenants_do_not_see_each_other(store: Postgres) -> None:
@@ -301,7 +301,7 @@ def test_many_small_segments_become_one_and_the_dead_go(store: Postgres) -> None
     assert counts(store)[:2] == (1, merging.FAN_IN)
     assert merge_all(store) == 1
     assert counts(store)[:2] == (1, merging.FAN_IN - 3)
-    whole(store, *notes[3:])
+    assert_whole(store, *notes[3:])
     publish(store, *(draft_with_failure(document) for document in notes[3:]))
     assert merge_all(store) == 1
     assert counts(store) == (0, 0, 0)
@@ -321,7 +321,7 @@ def test_a_document_killed_while_its_segment_is_merged_stays_dead(
 
     monkeypatch.setattr(merging, "_write_merged", change_and_write)
     assert merge_all(store) == merging.FAN_IN
-    whole(store, new, *notes[2:])
+    assert_whole(store, new, *notes[2:])
 
 
 def test_two_merges_leave_each_other_alone(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -337,7 +337,7 @@ def test_two_merges_leave_each_other_alone(store: Postgres, monkeypatch: pytest.
 
     monkeypatch.setattr(merging, "_write_merged", merge_again)
     assert (merge_all(store), second_merges) == (merging.FAN_IN, [0])
-    whole(store, *notes)
+    assert_whole(store, *notes)
 
 
 def test_documents_stored_before_there_was_an_index_get_their_segments(
@@ -354,7 +354,7 @@ def test_documents_stored_before_there_was_an_index_get_their_segments(
         ("completed", "10 lexical documents")
     ]
     assert counts(store)[0] == 4
-    whole(store, *notes)
+    assert_whole(store, *notes)
     assert backfill_all(store) == 0
 
 
@@ -364,16 +364,16 @@ def test_a_backfill_that_was_stopped_goes_on(store: Postgres, monkeypatch: pytes
     with superuser(store) as connection:
         connection.execute("truncate lexical_segments, lexical_documents, lexical_postings")
     monkeypatch.setattr("rag_core.storage.lexical.backfill.MAX_BATCH_CHUNKS", 1)
-    monkeypatch.setattr("rag_core.storage.lexical.backfill.add_segments", stopping_after(3))
+    monkeypatch.setattr("rag_core.storage.lexical.backfill.add_segments", stop_after(3))
     with pytest.raises(KeyboardInterrupt):
         backfill_all(store)
     monkeypatch.undo()
     assert len(live_rows(store)) == 3
     assert backfill_all(store) == 1
-    whole(store, *notes)
+    assert_whole(store, *notes)
 
 
-def stopping_after(batches: int) -> Callable[..., None]:
+def stop_after(batches: int) -> Callable[..., None]:
     from rag_core.storage.lexical.writing import add_segments as write_segments
 
     def write_some(*arguments: Any) -> None:
@@ -396,7 +396,7 @@ def test_a_backfill_leaves_to_publishers_what_they_changed_meanwhile(
     new = note("a", "ember", "amber")
     monkeypatch.setattr("rag_core.storage.lexical.backfill.PreparedSegments", Meanwhile(store, new, dropped))
     assert backfill_all(store) == 1
-    whole(store, new, unchanged)
+    assert_whole(store, new, unchanged)
 
 
 class Meanwhile:
@@ -420,7 +420,7 @@ def test_terms_of_another_analysis_are_written_again(store: Postgres) -> None:
         connection.execute("update lexical_postings set term = 'other'")
     Maintenance().run(store, TENANT)
     assert counts(store) == (1, 3, 1)
-    whole(store, *notes)
+    assert_whole(store, *notes)
 
 
 @pytest.mark.parametrize(
@@ -443,7 +443,7 @@ def test_damage_is_found_and_repaired(store: Postgres, damage: str, invariants: 
         connection.execute(damage.format(a=notes[0].id, nobody=UUID(int=7)).encode())
         assert {violation.invariant for violation in find_violations(connection)} == invariants
     Maintenance().run(store, TENANT)
-    whole(store, *notes)
+    assert_whole(store, *notes)
 
 
 class Segments(RuleBasedStateMachine):

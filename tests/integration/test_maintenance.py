@@ -136,7 +136,7 @@ def test_each_tenant_and_collection_has_its_own(store: Postgres) -> None:
 
 
 def test_a_search_uses_the_index_under_row_level_security_after_many_executions(store_with_index: Postgres) -> None:
-    async def plans(reader: CorpusReader) -> tuple[list[str], tuple[int]]:
+    async def collect_plans(reader: CorpusReader) -> tuple[list[str], tuple[int]]:
         async with reader.snapshot(QUERY) as snapshot:
             query_plans = record_plans(snapshot.connection)
             for execution in range(EXECUTIONS):
@@ -148,7 +148,7 @@ def test_a_search_uses_the_index_under_row_level_security_after_many_executions(
             assert counted is not None
             return query_plans, counted
 
-    query_plans, (generic,) = query_corpus(store_with_index, plans)
+    query_plans, (generic,) = query_corpus(store_with_index, collect_plans)
     (index,) = indexes(store_with_index)
     assert len(query_plans) == 2 * EXECUTIONS
     assert all(f"Index Scan using {index}" in plan and "Sort" not in plan for plan in query_plans)
@@ -162,26 +162,26 @@ def record_plans(connection: AsyncConnection) -> list[str]:
     plans: list[str] = []
     execute = connection.execute
 
-    async def explaining(statement: Any, *arguments: Any, **options: Any) -> Any:
+    async def explain_and_execute(statement: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(statement, Composed) and "order by" in statement.as_string():
             rows = await execute(SQL("explain (costs off) ") + statement, *arguments)
             plans.append("\n".join([row[0] async for row in rows]))
         return await execute(statement, *arguments, **options)
 
-    connection.execute = explaining  # type: ignore[assignment,method-assign]
+    connection.execute = explain_and_execute  # type: ignore[assignment,method-assign]
     return plans
 
 
 def test_a_search_of_a_small_collection_scans(store: Postgres) -> None:
     publish(store, *notes(20))
 
-    async def plans(reader: CorpusReader) -> list[str]:
+    async def collect_plans(reader: CorpusReader) -> list[str]:
         async with reader.snapshot(QUERY) as snapshot:
             query_plans = record_plans(snapshot.connection)
             await reader.rank_dense(QUERY, vector("question"), SPACE, 10)
             return query_plans
 
-    assert "hnsw" not in query_corpus(store, plans)[0]
+    assert "hnsw" not in query_corpus(store, collect_plans)[0]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_what_restricted_documents_hide_does_not_make_a_ranking_shorter(store_wi
 
 
 @contextmanager
-def stuck(store: Postgres, work: Callable[[], T]) -> Iterator["tuple[Future[T], int]"]:
+def block_build(store: Postgres, work: Callable[[], T]) -> Iterator["tuple[Future[T], int]"]:
     """Yields the work and the process id of its server. Its build has begun and cannot end before the block does."""
     with (
         ThreadPoolExecutor() as threads,
@@ -246,7 +246,7 @@ def builder(watcher: "Connection[Any]") -> int:
 def test_a_build_stands_in_the_way_of_no_publish_and_no_search(store: Postgres) -> None:
     publish(store, *notes(25))
     late = notes(1, first=25)
-    with stuck(store, lambda: EAGER.run(store, TENANT)) as (building, _):
+    with block_build(store, lambda: EAGER.run(store, TENANT)) as (building, _):
         publish(store, *late)
         (best,) = ranking(store, "text 25 2", k=1)
         assert best[0] == late[0].chunks[2].id
@@ -257,7 +257,7 @@ def test_a_build_stands_in_the_way_of_no_publish_and_no_search(store: Postgres) 
 
 def test_what_a_killed_build_leaves_is_not_used_and_built_anew(store: Postgres) -> None:
     publish(store, *notes(25))
-    with stuck(store, lambda: EAGER.run(store, TENANT)) as (building, pid), superuser(store) as killer:
+    with block_build(store, lambda: EAGER.run(store, TENANT)) as (building, pid), superuser(store) as killer:
         killer.execute("select pg_terminate_backend(%s)", [pid])
         with pytest.raises(StoreError, match="vector indexes could not be brought up to date"):
             building.result()
@@ -269,7 +269,7 @@ def test_what_a_killed_build_leaves_is_not_used_and_built_anew(store: Postgres) 
 
 def test_of_two_that_maintain_the_same_one_builds_and_the_other_finds_it_done(store: Postgres) -> None:
     publish(store, *notes(25))
-    with ThreadPoolExecutor() as threads, stuck(store, lambda: EAGER.run(store, TENANT)) as (first, _):
+    with ThreadPoolExecutor() as threads, block_build(store, lambda: EAGER.run(store, TENANT)) as (first, _):
         second = threads.submit(EAGER.run, store, TENANT)
         time.sleep(0.5)
         assert not second.done()

@@ -89,7 +89,7 @@ def handle(serving: None, folder: Path) -> Iterator[Any]:
     (folder / HELD).unlink(missing_ok=True)
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def wait_until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not holds():
             await asyncio.sleep(0.02)
@@ -156,16 +156,16 @@ def test_what_a_replica_raises_comes_as_the_scripted_handle_has_it(handle: Any) 
 def test_calls_that_come_while_the_model_is_busy_become_one_batch(handle: Any, folder: Path) -> None:
     embedder = RemoteEmbedder(handle, Breaker("the embedder"))
 
-    async def together() -> list[Any]:
+    async def embed_while_held() -> list[Any]:
         (folder / HELD).touch()
         first = asyncio.create_task(embedder.embed(["first"]))
-        await until(lambda: len(batches(folder)) == 1)
+        await wait_until(lambda: len(batches(folder)) == 1)
         others = [asyncio.create_task(embedder.embed(["x" * n, "y"])) for n in (2, 3, 4)]
         await asyncio.sleep(1)
         (folder / HELD).unlink()
         return await asyncio.gather(first, *others)
 
-    rows = asyncio.run(together())
+    rows = asyncio.run(embed_while_held())
     assert [vectors[:, 0].tolist() for vectors in rows] == [[5], [2, 1], [3, 1], [4, 1]]
     assert len(batches(folder)) == 2
 
@@ -174,16 +174,16 @@ def test_a_stage_that_is_out_of_time_takes_its_texts_out_of_the_queue(handle: An
     breaker = Breaker("the embedder")
     embedder = RemoteEmbedder(handle, breaker)
 
-    async def late() -> None:
+    async def embed_late() -> None:
         async with stage("dense", 0.5):
             await embedder.embed(["late"])
 
     async def time_out_in_queue() -> None:
         (folder / HELD).touch()
         first = asyncio.create_task(embedder.embed(["first"]))
-        await until(lambda: len(batches(folder)) == 1)
+        await wait_until(lambda: len(batches(folder)) == 1)
         with pytest.raises(StageTimeoutError):
-            await late()
+            await embed_late()
         third = asyncio.create_task(embedder.embed(["third"]))
         await asyncio.sleep(1)
         (folder / HELD).unlink()
@@ -198,14 +198,14 @@ def test_more_than_may_wait_are_refused_as_overload(handle: Any, folder: Path) -
     breaker = Breaker("the embedder")
     embedder = RemoteEmbedder(handle, breaker)
 
-    async def many() -> list[Any]:
+    async def embed_many() -> list[Any]:
         (folder / HELD).touch()
         calls = [asyncio.create_task(embedder.embed([f"{n}"])) for n in range(30)]
-        await until(lambda: any(call.done() for call in calls))
+        await wait_until(lambda: any(call.done() for call in calls))
         (folder / HELD).unlink()
         return await asyncio.gather(*calls, return_exceptions=True)
 
-    outcomes = asyncio.run(many())
+    outcomes = asyncio.run(embed_many())
     refused = [outcome for outcome in outcomes if isinstance(outcome, OverloadedError)]
     answered = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
     assert 0 < len(refused) <= 30 - 8
@@ -219,7 +219,7 @@ def test_while_a_replica_is_killed_every_call_of_eight_callers_has_an_outcome_of
     embedder = RemoteEmbedder(handle, Breaker("the embedder"))
     outcomes: list[str] = []
 
-    async def caller(stop: asyncio.Event) -> None:
+    async def call_until_stopped(stop: asyncio.Event) -> None:
         while not stop.is_set():
             try:
                 async with asyncio.timeout(PATIENCE):
@@ -230,19 +230,19 @@ def test_while_a_replica_is_killed_every_call_of_eight_callers_has_an_outcome_of
             except RagError as error:
                 outcomes.append(f"{error}")
 
-    async def under_load() -> None:
+    async def kill_under_load() -> None:
         stop = asyncio.Event()
-        callers = [asyncio.create_task(caller(stop)) for _ in range(8)]
-        await until(lambda: len(outcomes) > 20)
+        callers = [asyncio.create_task(call_until_stopped(stop)) for _ in range(8)]
+        await wait_until(lambda: len(outcomes) > 20)
         (victim,) = {batch["pid"] for batch in batches(folder)}
         psutil.Process(victim).send_signal(signal.SIGKILL)
-        await until(lambda: len({batch["pid"] for batch in batches(folder)}) == 2)
+        await wait_until(lambda: len({batch["pid"] for batch in batches(folder)}) == 2)
         before = len(outcomes)
-        await until(lambda: len(outcomes) > before + 20)
+        await wait_until(lambda: len(outcomes) > before + 20)
         stop.set()
         await asyncio.gather(*callers)
 
-    asyncio.run(under_load())
+    asyncio.run(kill_under_load())
     assert {*outcomes} <= {"answered", "the deployment of the embedder is unavailable: ActorDiedError"}
     assert outcomes[-1] == "answered"
 
@@ -275,15 +275,15 @@ def test_a_changed_budget_holds_from_the_next_batch_on_in_the_same_process(servi
     async def change_config(user_config: dict[str, Any]) -> list[int]:
         deploy(user_config)
         await asyncio.sleep(1)
-        await until(running)
+        await wait_until(running)
         return await batch_sizes(serve.get_app_handle("configured"))
 
-    async def all_changes() -> list[list[int]]:
+    async def apply_changes() -> list[list[int]]:
         return [
             await change_config({"tokens": 20}),
             await change_config({"tokens": 50}),
             await change_config({"token": 20}),
         ]
 
-    assert asyncio.run(all_changes()) == [[1, 2, 2], [5], [5]]
+    assert asyncio.run(apply_changes()) == [[1, 2, 2], [5], [5]]
     assert len({batch["pid"] for batch in batches(folder)}) == 1

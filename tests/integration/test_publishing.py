@@ -102,14 +102,14 @@ def with_infinite_vector(note: Draft) -> Draft:
 
 
 def with_number_too_large(note: Draft) -> Draft:
-    return about(note, {"number": 10**400})
+    return with_metadata(note, {"number": 10**400})
 
 
 def with_half_a_character(note: Draft) -> Draft:
-    return about(note, {"name": "\ud800"})
+    return with_metadata(note, {"name": "\ud800"})
 
 
-def about(note: Draft, metadata: Metadata) -> Draft:
+def with_metadata(note: Draft, metadata: Metadata) -> Draft:
     assert note.document is not None
     return replace(note, document=replace(note.document, metadata=metadata))
 
@@ -143,7 +143,7 @@ def test_a_bad_document_costs_no_other(store: Postgres, spoil: Callable[[Draft],
 
 def test_a_text_too_long_for_an_index_is_kept_and_not_filtered_by(store: Postgres) -> None:
     abstract = "".join(random.Random(0).choices(string.ascii_letters, k=9000))
-    note = about(draft("file:///a.md", "one"), {"abstract": abstract, "kind": "paper"})
+    note = with_metadata(draft("file:///a.md", "one"), {"abstract": abstract, "kind": "paper"})
     publish(store, note)
     with store.connect() as connection:
         assert Catalog(connection, TENANT).document("default", "file:///a.md")["metadata"]["abstract"] == abstract
@@ -171,27 +171,27 @@ def test_a_job_that_has_ended_writes_nothing_more(store: Postgres) -> None:
     writer.close()
 
 
-def in_parts(document: Draft, most: int) -> list[Draft]:
+def split_and_embed(document: Draft, most: int) -> list[Draft]:
     return [embed_draft(part) for part in split_draft(replace(document, vectors=None), most)]
 
 
-def parts_held(store: Postgres) -> list[int]:
+def stored_part_numbers(store: Postgres) -> list[int]:
     with superuser(store) as connection:
         return [row[0] for row in connection.execute("select part from draft_parts order by part")]
 
 
 def test_a_document_in_parts_is_published_with_the_last_of_them(store: Postgres) -> None:
     large = draft("file:///large.md", *string.ascii_lowercase)
-    parts = in_parts(large, 10)
+    parts = split_and_embed(large, 10)
     assert [part.part for part in parts] == [(0, 3), (1, 3), (2, 3)]
     target = begin(store, [large])
     write(target, [parts[2], parts[0], parts[2]])
-    assert (parts_held(store), documents(store), search_texts(store)) == ([0, 2], {}, set())
+    assert (stored_part_numbers(store), documents(store), search_texts(store)) == ([0, 2], {}, set())
     write(target, [parts[1], parts[0]])
-    assert (parts_held(store), search_texts(store)) == ([], set(string.ascii_lowercase))
+    assert (stored_part_numbers(store), search_texts(store)) == ([], set(string.ascii_lowercase))
     write(target, parts)
     end(target)
-    assert parts_held(store) == []
+    assert stored_part_numbers(store) == []
     with superuser(store) as connection:
         items = connection.execute("select status, chunks, embedded, seconds from job_items").fetchall()
         assert find_violations(connection) == []
@@ -202,24 +202,24 @@ def test_writers_side_by_side_publish_a_document_in_parts_once(store: Postgres) 
     large = draft("file:///large.md", *string.ascii_lowercase)
     target = begin(store, [large])
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda part: write(target, [part]), [*in_parts(large, 3), *in_parts(large, 3)]))
+        list(threads.map(lambda part: write(target, [part]), [*split_and_embed(large, 3), *split_and_embed(large, 3)]))
     end(target)
-    assert (parts_held(store), search_texts(store)) == ([], set(string.ascii_lowercase))
+    assert (stored_part_numbers(store), search_texts(store)) == ([], set(string.ascii_lowercase))
     with superuser(store) as connection:
         assert find_violations(connection) == []
 
 
 def test_a_part_that_failed_fails_its_document(store: Postgres) -> None:
     large = draft("file:///large.md", *string.ascii_lowercase)
-    first, second = in_parts(large, 13)
+    first, second = split_and_embed(large, 13)
     write(begin(store, [large]), [draft_with_failure(second), first])
     assert documents(store) == {"file:///large.md": ("failed", "read", "it was a test")}
-    assert parts_held(store) == []
+    assert stored_part_numbers(store) == []
 
 
 def test_parts_that_no_column_can_hold_fail_their_document(store: Postgres) -> None:
     large = draft("file:///large.md", *string.ascii_lowercase)
-    first, second = in_parts(large, 13)
+    first, second = split_and_embed(large, 13)
     not_numbers = replace(second, vectors=np.full((13, 16), np.nan, np.float32))
     write(begin(store, [large]), [first, not_numbers])
     assert documents(store)["file:///large.md"][:2] == ("failed", "publish")
@@ -228,18 +228,18 @@ def test_parts_that_no_column_can_hold_fail_their_document(store: Postgres) -> N
 def test_parts_go_with_their_job_and_none_comes_after_it(store: Postgres) -> None:
     large = draft("file:///large.md", *string.ascii_lowercase)
     ended, killed = begin(store, [large]), begin(store, [large])
-    parts = in_parts(large, 10)
+    parts = split_and_embed(large, 10)
     for target in (ended, killed):
         write(target, [parts[0]])
     end(ended)
-    assert parts_held(store) == [0]
+    assert stored_part_numbers(store) == [0]
     with store.connect() as connection:
         Ledger(connection, TENANT).claim(killed.collection, [1])
-    assert parts_held(store) == []
+    assert stored_part_numbers(store) == []
     for target in (ended, killed):
         with pytest.raises(FencedError):
             write(target, [parts[1]])
-    assert (parts_held(store), documents(store)) == ([], {})
+    assert (stored_part_numbers(store), documents(store)) == ([], {})
 
 
 def test_bytes_that_name_what_no_draft_holds_are_not_unpickled() -> None:
@@ -316,11 +316,11 @@ def write_in_any_order(target: WriteTarget, notes: Sequence[Draft]) -> None:
     """Writes each batch with a newer run, so that none is skipped as outdated."""
     chance = random.Random(target.run)
     for round in range(12):
-        batch = [became(note, chance) for note in chance.sample(notes, 16)]
+        batch = [change_at_random(note, chance) for note in chance.sample(notes, 16)]
         write(replace(target, run=target.run + 100 * round), batch)
 
 
-def became(note: Draft, chance: random.Random) -> Draft:
+def change_at_random(note: Draft, chance: random.Random) -> Draft:
     changed = draft(note.entry.uri, note.chunks[0].text, f"random {chance.random()}")
     return chance.choice(
         [note, changed, same_draft(note), draft_with_failure(note), draft_with_failure(note, retryable=True)]
@@ -396,13 +396,13 @@ def test_a_store_that_goes_away_as_a_writer_comes_is_waited_for_too(
     terminate_connections(store)
     connected = Postgres.connect
 
-    def only_for_a_moment(postgres: Postgres, role: Role = "rag_app") -> Connection:
+    def connect_and_terminate(postgres: Postgres, role: Role = "rag_app") -> Connection:
         connection = connected(postgres, role)
         monkeypatch.undo()
         terminate_connections(store)
         return connection
 
-    monkeypatch.setattr(Postgres, "connect", only_for_a_moment)
+    monkeypatch.setattr(Postgres, "connect", connect_and_terminate)
     writer.publish([note])
     writer.close()
     assert statuses(store) == {"file:///a.md": "completed"}

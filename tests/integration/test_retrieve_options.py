@@ -96,12 +96,12 @@ def test_pages_are_the_ranking_in_pieces_as_long_as_its_candidates(graph: Servic
         return [hit["chunk_id"] for hit in (await client.post("/v1/retrieve", json=body)).json()["results"]]
 
     ranked = run_with_gateway(graph, full_ranking)
-    hits = pages(replace(graph, **again(graph)), size)
+    hits = pages(replace(graph, **reopen(graph)), size)
     assert [hit["chunk_id"] for hit in hits] == ranked
     assert [hit["rank"] for hit in hits] == list(range(1, 11))
 
 
-def again(graph: Services) -> dict[str, Any]:
+def reopen(graph: Services) -> dict[str, Any]:
     """Returns a new corpus and retriever. The connections of the first ones belong to the loop that opened them."""
     anew = open_shared_resources(graph.settings).build_services(graph.settings)
     return {"corpus": anew.corpus, "retriever": anew.retriever, "answerer": anew.answerer}
@@ -177,7 +177,7 @@ class Slow:
         return []
 
 
-def slow(graph: Services, **legs: Leg) -> Services:
+def with_legs(graph: Services, **legs: Leg) -> Services:
     hybrid = find_hybrid(graph)
     return replace(graph, retriever=replace(hybrid, legs={**hybrid.legs, **legs}))
 
@@ -190,10 +190,10 @@ def find_hybrid(graph: Services) -> Hybrid:
     return hybrid
 
 
-def late_with_some(graph: Services, **options: object) -> httpx2.Response:
+def retrieve_late(graph: Services, **options: object) -> httpx2.Response:
     """What the lexical leg ranked is there; the dense one is late. Warm, so that nothing else is."""
     late_options = {"timeout_ms": 500 * SLOW_SECONDS, "top_k": 2, **options}
-    warm, late = retrieve(slow(graph, dense=Slow()), {"timeout_ms": 30_000}, late_options)
+    warm, late = retrieve(with_legs(graph, dense=Slow()), {"timeout_ms": 30_000}, late_options)
     assert warm.status_code == 200
     return late
 
@@ -204,7 +204,7 @@ def assert_ranked(hits: Sequence[Mapping[str, Any]]) -> None:
 
 
 def test_out_of_time_what_was_ranked_is_an_answer_that_says_it_is_not_all(graph: Services) -> None:
-    late = late_with_some(graph)
+    late = retrieve_late(graph)
     body = late.json()
     assert (late.status_code, body["partial"], body["next_cursor"]) == (200, True, None)
     assert "dense" in body["degraded"]
@@ -212,7 +212,7 @@ def test_out_of_time_what_was_ranked_is_an_answer_that_says_it_is_not_all(graph:
 
 
 def test_out_of_time_what_was_ranked_comes_with_the_problem_if_asked_for(graph: Services) -> None:
-    late = late_with_some(graph, on_timeout="error")
+    late = retrieve_late(graph, on_timeout="error")
     body = late.json()
     assert (late.status_code, late.headers["content-type"]) == (504, "application/problem+json")
     assert (body["error"]["code"], body["retryable"]) == ("stage_timeout", True)
@@ -222,13 +222,13 @@ def test_out_of_time_what_was_ranked_comes_with_the_problem_if_asked_for(graph: 
 
 
 def test_out_of_time_with_nothing_there_is_nothing_to_come(graph: Services) -> None:
-    (late,) = retrieve(slow(graph, dense=Slow(), bm25=Slow()), {"timeout_ms": 100})
+    (late,) = retrieve(with_legs(graph, dense=Slow(), bm25=Slow()), {"timeout_ms": 100})
     assert (late.status_code, late.json()["partial_results"]) == (504, [])
     assert late.json()["failed_stage"] in late.json()["degraded"]
 
 
 def test_a_late_leg_alone_is_left_out_and_the_rest_is_an_answer(graph: Services) -> None:
-    impatient = slow(graph, dense=Slow())
+    impatient = with_legs(graph, dense=Slow())
     hurried = replace(impatient, retriever=replace(find_hybrid(impatient), timeouts={"dense": 0.05}))
     (response,) = retrieve(hurried, {})
     assert response.status_code == 200

@@ -55,7 +55,7 @@ def enter(store: Postgres, request: IngestRequest) -> UUID:
 
 
 @contextmanager
-def running(settings: Settings, *, lease: float = 30.0, poll: float = 0.1) -> Iterator[Worker]:
+def run_worker(settings: Settings, *, lease: float = 30.0, poll: float = 0.1) -> Iterator[Worker]:
     job_worker = Worker(settings, lease, poll)
     thread = threading.Thread(target=job_worker.run)
     thread.start()
@@ -91,7 +91,7 @@ def wait_until_some_are_completed(store: Postgres, id: UUID) -> None:
 
 def run_job(store: Postgres, settings: Settings, request: IngestRequest) -> dict[str, Any]:
     id = enter(store, request)
-    with running(settings):
+    with run_worker(settings):
         return wait_for_end(store, id)
 
 
@@ -169,7 +169,7 @@ def test_a_newer_version_goes_over_one_whose_job_also_listed_a_source_anew(store
     second = enter(store, build_request(settings, note("a.md", "# A\n\nVersion 2.")))
     third = enter(store, build_request(settings, note("a.md", "# A\n\nVersion 3.")))
     ingest(store, folder)
-    with running(settings):
+    with run_worker(settings):
         rows = [wait_for_end(store, id) for id in (first, second, third)]
     assert [row["counts"]["completed"] for row in rows] == [1, 1, 1]
     assert read_tree(store).documents["push:///a.md"]["text"] == "# A\n\nVersion 3."
@@ -253,7 +253,7 @@ def test_the_same_again_is_no_work_and_other_bytes_or_other_metadata_are_a_new_v
         )["counts"]
         return counts
 
-    with running(settings):
+    with run_worker(settings):
         first, same, changed = push("# A\n\nOne."), push("# A\n\nOne."), push("# A\n\nTwo.")
         described = push("# A\n\nTwo.", metadata={"year": 2024}, title="B")
     assert (first["added"], first["completed"]) == (1, 1)
@@ -268,7 +268,7 @@ def test_the_same_again_is_no_work_and_other_bytes_or_other_metadata_are_a_new_v
 def test_a_push_deletes_nothing_and_its_bytes_are_not_kept(store: Postgres) -> None:
     settings = settings_for(store)
     entered = [enter(store, build_request(settings, note(f"{n}.md", f"# {n}\n\nText."))) for n in range(5)]
-    with running(settings):
+    with run_worker(settings):
         assert {wait_for_end(store, id)["status"] for id in entered} == {"completed"}
     assert len(read_tree(store).documents) == 5
     with store.connect("rag_worker") as connection:
@@ -323,7 +323,7 @@ def test_deleting_most_of_a_source_wants_a_yes_and_goes_with_one(store: Postgres
 def test_two_runners_share_20_jobs_of_one_collection_and_none_is_lost(store: Postgres) -> None:
     settings = settings_for(store)
     entered = [enter(store, build_request(settings, note(f"{n}.md", f"# {n}\n\nText {n}."))) for n in range(20)]
-    with running(settings), running(settings):
+    with run_worker(settings), run_worker(settings):
         rows = [wait_for_end(store, id) for id in entered]
     assert [(row["status"], row["attempts"], row["counts"]["added"]) for row in rows] == [("completed", 1, 1)] * 20
     assert len(read_tree(store).documents) == 20
@@ -339,15 +339,15 @@ def test_a_job_waits_for_another_on_its_source_and_that_is_no_attempt(store: Pos
         ledger = Ledger(connection, DEFAULT_TENANT)
         ledger.claim(1, [1])
         id = enter(store, build_request(settings, locations=(str(folder),)))
-        with running(settings):
-            wait_until(lambda: job(store, id)["attempts"] == 0 and fence(store, id) > 2)
+        with run_worker(settings):
+            wait_until(lambda: job(store, id)["attempts"] == 0 and read_fence(store, id) > 2)
             assert job(store, id)["status"] == "queued"
             ledger.close()
             row = wait_for_end(store, id)
     assert (row["status"], row["attempts"]) == ("completed", 1)
 
 
-def fence(store: Postgres, id: UUID) -> int:
+def read_fence(store: Postgres, id: UUID) -> int:
     with store.connect("rag_worker") as connection:
         row = connection.execute("select fence from jobs where id = %s", [id]).fetchone()
     return int(row[0]) if row else 0
@@ -363,7 +363,7 @@ def test_a_job_whose_runner_died_is_finished_by_another_with_every_document_once
     with pytest.raises(SystemExit):
         build_lease_sync(settings, store, lease).run(DyingMidway(settings))
     assert (job(store, id)["status"], job(store, id)["counts"]["completed"]) == ("running", 3)
-    with running(settings):
+    with run_worker(settings):
         row = wait_for_end(store, id)
     assert (row["status"], row["attempts"], row["counts"]["added"]) == ("completed", 2, 6)
     assert (row["counts"]["completed"], row["same"]) == (6, 0)
@@ -393,14 +393,14 @@ def test_who_lost_the_lease_while_it_worked_writes_nothing_more(store: Postgres)
     assert paused is not None
     rows = list[dict[str, Any]]()
 
-    def meanwhile() -> None:
-        with running(settings):
-            wait_until(lambda: fence(store, id) > paused.fence)
+    def run_meanwhile() -> None:
+        with run_worker(settings):
+            wait_until(lambda: read_fence(store, id) > paused.fence)
             rows.append(job(store, id))
 
     with pytest.raises(FencedError, match="another worker has taken over"):
-        build_lease_sync(settings, store, paused).run(Pausing(settings, meanwhile))
-    with running(settings):
+        build_lease_sync(settings, store, paused).run(Pausing(settings, run_meanwhile))
+    with run_worker(settings):
         assert wait_for_end(store, id)["counts"]["completed"] == 4
     assert rows[0]["counts"]["completed"] == 2
     assert violations(store) == []
@@ -425,17 +425,17 @@ def test_orphans_of_a_runner_that_died_write_nothing_into_the_job_that_goes_on(s
     id = enter(store, build_request(settings, *(note(f"{n}.md", f"# {n}\n\nText {n}.") for n in range(4))))
     orphans = list[tuple[WriteTarget, Mapping[int, Source], Sequence[Draft]]]()
 
-    def leaving(*work: Any) -> NoReturn:
+    def leave(*work: Any) -> NoReturn:
         orphans.append(work)
         raise SystemExit
 
-    def beside_orphans(*work: Any) -> RunTimes:
+    def run_orphans_first(*work: Any) -> RunTimes:
         for orphan in orphans:
             with pytest.raises(FencedError):
                 build_inline_runner(settings).run(*orphan)
         return build_inline_runner(settings).run(*work)
 
-    for run in (leaving, beside_orphans):
+    for run in (leave, run_orphans_first):
         with store.connect("rag_worker") as connection:
             lease = Leases(connection, DEFAULT_TENANT).claim("a test", 0.0)
         assert lease is not None
@@ -464,7 +464,7 @@ def test_the_next_job_on_its_source_brings_a_killed_one_back_to_the_queue(store:
     ingest(store, folder, settings=settings)
     assert job(store, id)["status"] == "queued"
     (folder / "0.md").write_text("# 0\n\nAnd other again.")
-    with running(settings):
+    with run_worker(settings):
         row = wait_for_end(store, id)
     assert (row["status"], row["counts"]["failed"], row["counts"]["queued"]) == ("completed", 0, 0)
     assert violations(store) == []
@@ -534,15 +534,15 @@ def test_a_running_job_that_is_cancelled_ends_and_its_retry_does_the_rest(store:
 def test_a_worker_that_is_stopped_gives_its_job_back_at_once(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     at_work, stopped = threading.Event(), threading.Event()
 
-    def slowly(*arguments: Any) -> Any:
+    def build_slowly(*arguments: Any) -> Any:
         at_work.set()
         assert stopped.wait(TIMEOUT)
         return build_lease_sync(*arguments)
 
-    monkeypatch.setattr(worker, "build_lease_sync", slowly)
+    monkeypatch.setattr(worker, "build_lease_sync", build_slowly)
     settings = settings_for(store)
     id = enter(store, build_request(settings, note("a.md", "# A\n\nText.")))
-    with running(settings) as first:
+    with run_worker(settings) as first:
         assert at_work.wait(TIMEOUT)
         first.stop()
         with store.connect("rag_worker") as connection:
@@ -557,14 +557,14 @@ def test_a_worker_that_is_stopped_gives_its_job_back_at_once(store: Postgres, mo
 def test_a_job_that_takes_longer_than_a_lease_stays_its_workers(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slowly(*arguments: Any) -> Any:
+    def build_slowly(*arguments: Any) -> Any:
         time.sleep(LEASE_SECONDS + 1.0)
         return build_lease_sync(*arguments)
 
-    monkeypatch.setattr(worker, "build_lease_sync", slowly)
+    monkeypatch.setattr(worker, "build_lease_sync", build_slowly)
     settings = settings_for(store)
     id = enter(store, build_request(settings, note("a.md", "# A\n\nText.")))
-    with running(settings, lease=LEASE_SECONDS), running(settings, lease=LEASE_SECONDS):
+    with run_worker(settings, lease=LEASE_SECONDS), run_worker(settings, lease=LEASE_SECONDS):
         row = wait_for_end(store, id)
     assert (row["status"], row["attempts"]) == ("completed", 1)
 
@@ -572,7 +572,7 @@ def test_a_job_that_takes_longer_than_a_lease_stays_its_workers(
 @pytest.mark.slow
 def test_a_worker_outlives_a_store_that_ends_its_connections(store: Postgres) -> None:
     settings = settings_for(store)
-    with running(settings):
+    with run_worker(settings):
         with superuser(store) as connection:
             connection.execute(
                 "select pg_terminate_backend(pid) from pg_stat_activity"
@@ -619,7 +619,7 @@ def test_a_large_job_lets_one_of_another_tenant_run_and_continues_where_it_stopp
     settings = settings_for(store, "ingestion.group=1", "ingestion.turn_s=0.1")
     folder = write(tmp_path / "docs", {f"{n}.md": f"# Note {n}\n\nText of {n}." for n in range(200)})
     large = enter(store, build_request(settings, locations=(str(folder),)))
-    with running(settings):
+    with run_worker(settings):
         wait_until_some_are_completed(store, large)
         with store.connect() as connection:
             small = (
@@ -662,7 +662,7 @@ def test_a_job_that_works_for_too_long_over_all_its_turns_fails_and_its_retry_do
     id = enter(store, build_request(settings, locations=(str(folder),)))
     with store.connect("rag_worker") as connection:
         connection.execute("update jobs set worked_seconds = 999.9")
-    with running(settings):
+    with run_worker(settings):
         stopped = wait_for_end(store, id)
     assert (stopped["status"], stopped["attempts"]) == ("failed", 1)
     assert stopped["reason"].startswith("LimitError: a queued job must work for at most 1000 s (ingestion.queued_s)")
@@ -678,7 +678,7 @@ def test_a_cancelled_job_frees_its_source_and_its_worker(store: Postgres, tmp_pa
     settings = settings_for(store, "ingestion.group=1")
     folder = write(tmp_path / "docs", {f"{n}.md": f"# Note {n}\n\nText of {n}." for n in range(200)})
     id = enter(store, build_request(settings, locations=(str(folder),)))
-    with running(settings):
+    with run_worker(settings):
         wait_until_some_are_completed(store, id)
         with store.connect() as connection:
             assert Ledger(connection, DEFAULT_TENANT).end(id, "cancelled", "by a test")

@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def small(module_store: Postgres, folder: Path) -> list[str]:
+def small_models(module_store: Postgres, folder: Path) -> list[str]:
     """The models of the profile for GPUs as tiny ones for a CPU; documents are in the store by them."""
     bert = tiny_models.bert_files(folder / "bert", "")
     scorer = tiny_models.bert_files(folder / "scorer", "ForSequenceClassification")
@@ -139,7 +139,7 @@ def loads_torch(pid: int) -> bool:
 
 
 @contextmanager
-def asking(url: str) -> Iterator[httpx2.Client]:
+def open_client(url: str) -> Iterator[httpx2.Client]:
     """A client whose requests all go to the same gateway, because each applies a change when it receives it."""
     with httpx2.Client(base_url=url, timeout=PATIENCE, headers={"x-session-id": "one"}) as client:
         yield client
@@ -165,7 +165,7 @@ def reload_failure(client: httpx2.Client) -> str:
 
 def test_in_the_shape_for_gpus_every_model_is_asked_in_a_deployment_of_its_own(server_url: str) -> None:
     before = call_remote(generator().count_questions)
-    with asking(server_url) as client:
+    with open_client(server_url) as client:
         hits = retrieve(client).json()
         answer = client.post("/v1/answer", json={"question": QUESTION}).json()
         wait_until(lambda: client.get("/readyz").json()["ok"])  # a probe can be late on a busy machine
@@ -191,7 +191,7 @@ def test_settings_change_under_requests_in_the_same_process_and_a_refused_change
         deployments(on_cpu)["Gateway"]["user_config"] = {"set": list(overrides)}
         deploy(ServeDeploySchema.model_validate(on_cpu))
 
-    with asking(server_url) as client, ThreadPoolExecutor() as threads:
+    with open_client(server_url) as client, ThreadPoolExecutor() as threads:
         first, processes = version(client), replicas()
         before = call_remote(generator().count_questions)
         assert count_reranked(client) == 3
@@ -225,7 +225,7 @@ def test_an_application_that_cannot_run_is_told_with_its_reason_and_the_others_g
     deploy(both)
     with pytest.raises(ClusterError, match=r"cannot start the application broken: .*fakes\.nowhere"):
         wait_until_ready(both.http_options.host, both.http_options.port, print)
-    with asking(server_url) as client:
+    with open_client(server_url) as client:
         assert count_reranked(client) == 3
     deploy(parse_serve_config(on_cpu))
 
@@ -247,13 +247,13 @@ def test_whichever_replica_is_killed_each_question_is_answered_or_says_in_time_t
         assert max(seconds for seconds, _ in timed_answers) < DEADLINE + 2.0
         failed = [response for _, response in timed_answers if response.status_code != 200]
         assert all(response.json()["retryable"] for response in failed), [response.text for response in failed]
-        wait_until(lambda: whole(server_url))
+        wait_until(lambda: is_complete(server_url))
 
 
 @pytest.mark.chaos
 def test_a_generator_that_is_killed_amid_its_answer_ends_the_stream_with_an_error(server_url: str) -> None:
     call_remote(generator().hold)
-    with asking(server_url) as client, ThreadPoolExecutor() as threads:
+    with open_client(server_url) as client, ThreadPoolExecutor() as threads:
         answer = threads.submit(stream_lines, client, "/v1/answer", {"question": QUESTION, "stream": True})
         messages = [{"role": "user", "content": QUESTION}]
         chat = threads.submit(
@@ -263,7 +263,7 @@ def test_a_generator_that_is_killed_amid_its_answer_ends_the_stream_with_an_erro
         for pid in replicas()[GENERATOR]:
             psutil.Process(pid).kill()
         events, chunks = answer.result(), chat.result()
-    wait_until(lambda: whole(server_url))
+    wait_until(lambda: is_complete(server_url))
     assert events[-2].startswith("event: run_failed")
     failed = json.loads(events[-1].removeprefix("data: "))
     assert (failed["status"], failed["retryable"]) == (502, True)
@@ -275,7 +275,7 @@ def test_a_generator_that_is_killed_amid_its_answer_ends_the_stream_with_an_erro
 def answers(url: str, end: float) -> list[tuple[float, httpx2.Response]]:
     """The answers that one client receives one after the other, each with the seconds that it took."""
     timed_answers = []
-    with asking(url) as client:
+    with open_client(url) as client:
         while (began := time.monotonic()) < end:
             body = {"question": QUESTION, "timeout_ms": 1000 * DEADLINE}
             response = client.post("/v1/answer", json=body)
@@ -283,7 +283,7 @@ def answers(url: str, end: float) -> list[tuple[float, httpx2.Response]]:
     return timed_answers
 
 
-def whole(url: str) -> bool:
+def is_complete(url: str) -> bool:
     answer = httpx2.post(f"{url}/v1/answer", json={"question": QUESTION}, timeout=PATIENCE)
     return answer.status_code == 200 and not answer.json()["degraded"] and answer.json()["finish_reason"] == "stop"
 
@@ -303,7 +303,7 @@ def test_the_local_shape_is_served_and_read_again_when_it_changes(store: Postgre
     environment = {**os.environ, "RAG_STORE__URL": store.dsn}
     with (tmp_path / "stderr").open("w") as stderr, rag_serve(command, environment, stderr) as process:
         url = json.loads(process.stdout.readline())["url"]  # type: ignore[union-attr]
-        with asking(url) as client:
+        with open_client(url) as client:
             first = client.post("/v1/answer", json={"question": "How often are keys replaced?"})
             assert "45 days" in first.json()["answer"]
             deployments(shape)["Gateway"]["user_config"]["set"] = ["packing.passages=1"]

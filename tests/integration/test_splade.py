@@ -87,14 +87,14 @@ def expected_scores(
     return {id: score for id, score in scores.items() if score > 0}
 
 
-def same(ranking: Ranking, scores: dict[UUID, float], tolerance: float = 1e-9) -> bool:
+def is_same(ranking: Ranking, scores: dict[UUID, float], tolerance: float = 1e-9) -> bool:
     ranked_scores = dict(ranking)
     return set(ranked_scores) == set(scores) and all(
         ranked_scores[id] == pytest.approx(scores[id], rel=tolerance) for id in ranked_scores
     )
 
 
-def only(key: str, value: Any) -> Any:
+def equals_filter(key: str, value: Any) -> Any:
     return parse_filter({"key": key, "type": "eq", "value": value})
 
 
@@ -104,7 +104,7 @@ def kinds(store: Postgres) -> dict[str, int]:
         return dict(connection.execute("select kind, count(*) from lexical_segments group by kind").fetchall())
 
 
-def whole(store: Postgres) -> bool:
+def is_sound(store: Postgres) -> bool:
     with superuser(store) as connection:
         return find_violations(connection) == []
 
@@ -121,7 +121,7 @@ def test_scores_are_dot_products_after_updates_and_deletions(store: Postgres) ->
     for question in (QUERY.text, "word0", "word39 word5", "word1 word2 unknown"):
         ranking = rank_chunks(store, replace(QUERY, text=question))
         reference = expected_scores(living, question)
-        assert same(ranking, reference)
+        assert is_same(ranking, reference)
         assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
         assert [id for id, _ in ranking] == sorted(reference, key=lambda id: (-round(reference[id], 9), id))
         exact = expected_scores(living, question, step=1e-9)
@@ -138,7 +138,7 @@ def test_a_score_is_as_near_to_the_exact_one_as_the_steps_allow(store: Postgres)
         for document in corpus(3, 20)
     ]
     store_drafts(store, *heavy)
-    assert same(rank_chunks(store), expected_scores(heavy, step=1e-9), tolerance=1e-4)
+    assert is_same(rank_chunks(store), expected_scores(heavy, step=1e-9), tolerance=1e-4)
 
 
 def _heavy(chunk_weights: Any) -> Any:
@@ -183,10 +183,10 @@ def test_a_filter_is_applied_before_the_best_are_cut_off(store: Postgres) -> Non
     ]
     quiet = replace(draft("file:///quiet.md", "y", metadata={"year": 2024}), weights=(_term_weights(word0=0.1),))
     store_drafts(store, *loud, quiet)
-    (pair,) = rank_chunks(store, replace(QUERY, filters=only("year", 2024)), k=1)
+    (pair,) = rank_chunks(store, replace(QUERY, filters=equals_filter("year", 2024)), k=1)
     assert pair[0] == quiet.chunks[0].id
     assert pair in rank_chunks(store)
-    assert rank_chunks(store, replace(QUERY, filters=only("year", 1999))) == []
+    assert rank_chunks(store, replace(QUERY, filters=equals_filter("year", 1999))) == []
 
 
 def _term_weights(**values_by_term: float) -> Any:
@@ -197,7 +197,9 @@ def test_a_filter_on_chunks_lets_chunks_pass(store: Postgres) -> None:
     first = weigh_draft(draft("file:///a.md", "word0 one", "word0 two", about_chunks={"page": 1}))
     mixed = replace(first, chunks=(first.chunks[0], replace(first.chunks[1], metadata={"page": 2})))
     store_drafts(store, mixed)
-    assert [id for id, _ in rank_chunks(store, replace(QUERY, filters=only("page", 2)))] == [first.chunks[1].id]
+    assert [id for id, _ in rank_chunks(store, replace(QUERY, filters=equals_filter("page", 2)))] == [
+        first.chunks[1].id
+    ]
 
 
 def test_documents_of_groups_are_ranked_for_their_members_only(store: Postgres) -> None:
@@ -214,7 +216,7 @@ def test_tenants_and_collections_are_apart(store: Postgres) -> None:
     store_drafts(store, *drafts)
     store_drafts(store, weigh_draft(draft("file:///x.md", "word0", tenant="other")), tenant="other")
     store_drafts(store, weigh_draft(draft("file:///x.md", "word0", collection="other")), collection="other")
-    assert same(rank_chunks(store), expected_scores(drafts))
+    assert is_same(rank_chunks(store), expected_scores(drafts))
 
 
 def test_merged_segments_score_as_before(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +232,8 @@ def test_merged_segments_score_as_before(store: Postgres, monkeypatch: pytest.Mo
     assert rank_chunks(store) == before != []
     publish(store, draft_with_failure(drafts[0]))
     Maintenance().run(store, TENANT)
-    assert same(rank_chunks(store), expected_scores(drafts[1:]))
-    assert whole(store)
+    assert is_same(rank_chunks(store), expected_scores(drafts[1:]))
+    assert is_sound(store)
 
 
 def test_what_another_model_weighed_is_not_merged_with_it_nor_ranked(
@@ -244,8 +246,8 @@ def test_what_another_model_weighed_is_not_merged_with_it_nor_ranked(
     store_drafts(store, third)
     Maintenance().run(store, TENANT)
     assert kinds(store) == {"splade": 2, "words": 1}
-    assert same(rank_chunks(store), expected_scores([second, third]))
-    assert same(rank_chunks(store, fingerprint="old"), expected_scores([first]))
+    assert is_same(rank_chunks(store), expected_scores([second, third]))
+    assert is_same(rank_chunks(store, fingerprint="old"), expected_scores([first]))
     ids = [first.chunks[0].id, second.chunks[0].id]
     scores = run_leg(store, lambda leg: leg.score(QUERY, ids))
     assert np.isnan(scores[0])
@@ -269,15 +271,15 @@ def test_what_is_published_without_weights_loses_those_it_had(store: Postgres) -
     first, second = corpus(8, 2)
     store_drafts(store, first, second)
     publish(store, replace(first, weights=()))
-    assert same(rank_chunks(store), expected_scores([second]))
-    assert whole(store)
+    assert is_same(rank_chunks(store), expected_scores([second]))
+    assert is_sound(store)
 
 
 def test_what_fails_for_the_moment_or_is_the_same_keeps_its_weights(store: Postgres) -> None:
     first, second, third = drafts = corpus(9, 3)
     store_drafts(store, *drafts)
     store_drafts(store, draft_with_failure(first, retryable=True), same_draft(second), draft_with_failure(third))
-    assert same(rank_chunks(store), expected_scores([first, second]))
+    assert is_same(rank_chunks(store), expected_scores([first, second]))
 
 
 def test_an_older_run_adds_only_what_no_newer_one_has(store: Postgres) -> None:
@@ -285,7 +287,7 @@ def test_an_older_run_adds_only_what_no_newer_one_has(store: Postgres) -> None:
     (stale, second), (first, _) = corpus(17, 2), corpus(18, 2)
     write(newer, [first])
     write(older, [stale, second])
-    assert same(rank_chunks(store), expected_scores([first, second]))
+    assert is_same(rank_chunks(store), expected_scores([first, second]))
 
 
 def test_what_is_rolled_back_leaves_nothing(store: Postgres) -> None:
@@ -295,7 +297,7 @@ def test_what_is_rolled_back_leaves_nothing(store: Postgres) -> None:
     end(target)
     with pytest.raises(FencedError):
         write(target, new)
-    assert same(rank_chunks(store), expected_scores(old))
+    assert is_same(rank_chunks(store), expected_scores(old))
     assert kinds(store) == {"splade": 1, "words": 1}
 
 
@@ -306,14 +308,14 @@ def test_a_document_in_parts_has_all_its_weights(store: Postgres) -> None:
     target = begin(store, [large], splade=MODEL)
     write(target, parts[::-1])
     end(target)
-    assert same(rank_chunks(store), expected_scores([large]))
+    assert is_same(rank_chunks(store), expected_scores([large]))
 
 
 def test_a_reader_keeps_its_snapshot(store: Postgres) -> None:
     old, new = corpus(12, 5), corpus(13, 5)
     store_drafts(store, *old)
 
-    async def across_a_publish() -> tuple[Ranking, Ranking]:
+    async def rank_across_publish() -> tuple[Ranking, Ranking]:
         reader = CorpusReader(store)
         leg = SpladeLeg(reader, ThreadedQueryWeigher(WordWeights()), MODEL)
         async with reader.snapshot(QUERY):
@@ -324,9 +326,9 @@ def test_a_reader_keeps_its_snapshot(store: Postgres) -> None:
         await reader.close()
         return within, after
 
-    within, after = asyncio.run(across_a_publish())
-    assert same(within, expected_scores(old))
-    assert same(after, expected_scores(new))
+    within, after = asyncio.run(rank_across_publish())
+    assert is_same(within, expected_scores(old))
+    assert is_same(after, expected_scores(new))
 
 
 @pytest.mark.parametrize(
@@ -347,7 +349,7 @@ def test_lost_weights_are_made_again_by_a_sync(store: Postgres, tmp_path: Path, 
     with superuser(store) as connection:
         connection.execute(damage.encode())
     Maintenance().run(store, settings.tenant)
-    assert whole(store)
+    assert is_sound(store)
     assert kinds(store)["words"] == words
     report = ingest(store, folder, settings=settings)
     assert (report.documents["changed"], report.chunks["embedded"]) == (2, 0)
@@ -371,8 +373,8 @@ def test_words_are_repaired_without_a_loss_of_weights(store: Postgres, damage: s
         connection.execute(damage.encode())
     changes = Maintenance().run(store, TENANT)
     assert "3 lexical documents" in [change.subject for change in changes if change.action == "completed"]
-    assert whole(store)
-    assert same(rank_chunks(store), expected_scores(drafts))
+    assert is_sound(store)
+    assert is_same(rank_chunks(store), expected_scores(drafts))
 
 
 def with_splade(fingerprint: str = "one") -> Settings:
@@ -412,8 +414,8 @@ def test_weights_of_a_document_that_is_gone_are_found_and_repaired(store: Postgr
                            [UUID(int=7), first.id])  # fmt: skip
         assert {violation.invariant for violation in find_violations(connection)} == {SPLADE_COMPLETE}
     Maintenance().run(store, TENANT)
-    assert whole(store)
-    assert same(rank_chunks(store), expected_scores([second]))
+    assert is_sound(store)
+    assert is_same(rank_chunks(store), expected_scores([second]))
 
 
 def test_publishers_without_splade_send_no_more_statements(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,10 +247,10 @@ def test_a_changed_recipe_does_every_document_again_and_encodes_only_what_is_cut
     report = ingest(store, tree, settings=hashing_settings("chunking.tokens=16"))
     assert report.documents["changed"] == 4
     assert report.chunks["embedded"] > 0
-    assert_same(read_tree(store), fresh(store, tree, settings=hashing_settings("chunking.tokens=16")))
+    assert_same(read_tree(store), ingest_afresh(store, tree, settings=hashing_settings("chunking.tokens=16")))
 
 
-def fresh(store: Postgres, *folders: Path, settings: Settings | None = None):  # type: ignore[no-untyped-def]
+def ingest_afresh(store: Postgres, *folders: Path, settings: Settings | None = None):  # type: ignore[no-untyped-def]
     ingest(store, *folders, collection="fresh", settings=settings)
     return read_tree(store, "fresh")
 
@@ -550,7 +550,7 @@ def test_an_interrupted_job_is_cancelled_and_the_next_sync_does_the_rest(store: 
     assert 0 < len(read_tree(store).documents) < 4
     report = run(store, watch_folder(tree), settings=one_at_a_time)
     assert report.documents["completed"] == 4 - report.documents["same"]
-    assert_same(read_tree(store), fresh(store, tree))
+    assert_same(read_tree(store), ingest_afresh(store, tree))
 
 
 def test_a_bug_in_a_stage_ends_the_job_as_failed_with_its_reason(store: Postgres, tree: Path) -> None:

@@ -44,7 +44,7 @@ def chunk(uri: str, ordinal: int = 0) -> UUID:
     return chunk_id(document, LONG[ordinal] if uri == "long" else f"text of {uri}", 0)
 
 
-def falling(uris: Sequence[str]) -> dict[UUID, float]:
+def falling_scores(uris: Sequence[str]) -> dict[UUID, float]:
     """Scores of these uris; the first one is the best."""
     return {chunk(uri): 1 - place / 100 for place, uri in enumerate(uris)}
 
@@ -107,8 +107,8 @@ def retriever(
     """A retriever of scripted legs. With `beside`, their hybrid and a leg with these scores are the legs of an outer
     hybrid."""
     legs = {
-        "dense": ScriptedLeg(scores=falling(FILES) if dense is None else dense),
-        "bm25": ScriptedLeg(scores=falling(FILES) if bm25 is None else bm25, error=error),
+        "dense": ScriptedLeg(scores=falling_scores(FILES) if dense is None else dense),
+        "bm25": ScriptedLeg(scores=falling_scores(FILES) if bm25 is None else bm25, error=error),
     }
     weighing = fusion or partial(fuse_distribution, weights={"dense": 1 - weight, "bm25": weight})
     pipeline: Retriever = Hybrid(corpus=corpus, legs=legs, fusion=weighing, depth=depth)
@@ -130,7 +130,7 @@ def retriever(
 def test_a_hybrid_within_another_is_traced_as_it_was_searched(store_with_files: Postgres, seed: int) -> None:
     """The inner hybrid's scores depend on the number of hits that the outer one requests."""
     order = Random(seed)
-    shuffled = [falling(order.sample(FILES, len(FILES))) for _ in range(3)]
+    shuffled = [falling_scores(order.sample(FILES, len(FILES))) for _ in range(3)]
     leg_scores = dict(zip(("dense", "bm25", "beside"), shuffled, strict=True))
     facts_by_uri = {uri: Tracer(store_with_files)(uri, depth=10, **leg_scores) for uri in FILES}
     hits = {uri for uri, facts in facts_by_uri.items() if facts.hit.rank}
@@ -238,7 +238,7 @@ def test_a_document_that_fails_for_the_moment_is_searched_as_it_was(ask: Tracer,
 
 
 def test_a_document_below_every_legs_depth_has_its_true_rank_and_the_depth_that_it_needs(ask: Tracer) -> None:
-    facts = ask(LAST, depth=12, bm25=falling(FILES[:5]))
+    facts = ask(LAST, depth=12, bm25=falling_scores(FILES[:5]))
     assert [(leg.leg, leg.place.rank, leg.handed_on) for leg in facts.legs] == [
         ("dense", 30, False),
         ("bm25", 0, False),
@@ -246,12 +246,12 @@ def test_a_document_below_every_legs_depth_has_its_true_rank_and_the_depth_that_
     assert facts.legs[0].place.score == pytest.approx(0.71)
     loss = verdict(facts)
     assert (loss.step, loss.remedies) == ("depth", ("a depth of 30 for dense",))
-    assert verdict(ask(LAST, depth=30, bm25=falling(FILES[:5]))).step == "k"
+    assert verdict(ask(LAST, depth=30, bm25=falling_scores(FILES[:5]))).step == "k"
 
 
 def outvote_last(**more: Any) -> dict[str, Any]:
     """bm25 has the last file first; dense, with nearly all the weight, has it last."""
-    return {"bm25": falling([LAST, *FILES[:-1]]), "weight": 0.1, **more}
+    return {"bm25": falling_scores([LAST, *FILES[:-1]]), "weight": 0.1, **more}
 
 
 def test_a_document_that_a_light_leg_has_on_top_and_the_weight_that_keeps_it(ask: Tracer) -> None:
@@ -278,24 +278,24 @@ def test_a_document_below_k_and_the_k_that_finds_it(ask: Tracer) -> None:
     assert facts.hit.rank == 14
 
 
-def long_first() -> dict[str, Any]:
-    scores = {**{chunk("long", ordinal): 2 - ordinal / 10 for ordinal in range(3)}, **falling(FILES)}
+def long_first_scores() -> dict[str, Any]:
+    scores = {**{chunk("long", ordinal): 2 - ordinal / 10 for ordinal in range(3)}, **falling_scores(FILES)}
     return {"dense": scores, "bm25": scores}
 
 
 def test_a_span_whose_chunk_is_one_too_many_of_its_document(ask: Tracer) -> None:
-    loss = verdict(ask("long", span="third part", most=2, **long_first()))
+    loss = verdict(ask("long", span="third part", most=2, **long_first_scores()))
     assert loss.step == "max_chunks_per_document"
     assert "2 chunks of the document rank above it, and the limit is 2" in loss.reason
-    assert verdict(ask("long", span="third part", most=3, **long_first())).step == "found"
-    assert verdict(ask("long", most=2, **long_first())).step == "found"
+    assert verdict(ask("long", span="third part", most=3, **long_first_scores())).step == "found"
+    assert verdict(ask("long", most=2, **long_first_scores())).step == "found"
 
 
 def test_a_span_that_chunk_borders_cut(ask: Tracer) -> None:
-    facts = ask("long", span="part of it\n\nthe second", **long_first())
+    facts = ask("long", span="part of it\n\nthe second", **long_first_scores())
     assert verdict(facts).step == "span"
     assert "chunks 0 and 1 contain parts of it" in verdict(facts).reason
-    assert verdict(ask("long", span="not in it", **long_first())).step == "span"
+    assert verdict(ask("long", span="not in it", **long_first_scores())).step == "span"
 
 
 def test_a_document_below_the_rerankers_depth(ask: Tracer) -> None:
@@ -333,7 +333,7 @@ def test_a_reranker_that_failed_lost_nothing(ask: Tracer) -> None:
 
 
 def test_a_leg_that_failed_is_to_blame_when_no_other_knows_the_document(ask: Tracer) -> None:
-    loss = verdict(ask(LAST, dense=falling(FILES[:20]), error=RetrievalError("no index")))
+    loss = verdict(ask(LAST, dense=falling_scores(FILES[:20]), error=RetrievalError("no index")))
     assert (loss.step, loss.reason) == ("leg", "bm25 failed: no index")
 
 
@@ -341,7 +341,7 @@ def test_a_leg_by_itself_is_cut_by_k(store_with_files: Postgres) -> None:
     async def trace_leg() -> Facts:
         corpus = CorpusReader(store_with_files)
         try:
-            alone = LegRetriever(corpus, "dense", ScriptedLeg(scores=falling(FILES)))
+            alone = LegRetriever(corpus, "dense", ScriptedLeg(scores=falling_scores(FILES)))
             return await trace(corpus, alone, QUERY, 10, "file-13")
         finally:
             await corpus.close()

@@ -70,7 +70,9 @@ def test_the_embedded_store_is_refused_and_a_folder_that_both_nodes_see_is_inges
     store: Postgres, store_over_tcp: Postgres, folder: Path, folder_url: str
 ) -> None:
     locations = [str(folder), f"local://{folder}", f"jsonl:{write_lines(folder.parent)}"]
-    embedded_store, *local = on_two_nodes((store.dsn, folder_url), *((store_over_tcp.dsn, name) for name in locations))
+    embedded_store, *local = sync_on_two_nodes(
+        (store.dsn, folder_url), *((store_over_tcp.dsn, name) for name in locations)
+    )
     assert (embedded_store["nodes"], embedded_store["error"]) == (2, "StoreError")
     assert "store.url" in embedded_store["message"]
     assert violations(store) == []
@@ -79,7 +81,7 @@ def test_the_embedded_store_is_refused_and_a_folder_that_both_nodes_see_is_inges
 
 
 def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, folder_url: str) -> None:
-    (outcome,) = on_two_nodes((store_over_tcp.dsn, folder_url))
+    (outcome,) = sync_on_two_nodes((store_over_tcp.dsn, folder_url))
     assert outcome["nodes"] == 2, outcome
     assert outcome["documents"]["completed"] == len(FILES)
     settings = hashing_settings()
@@ -138,7 +140,7 @@ def read_page(name: str) -> str:
     return (ROOT / "docs" / "how-to" / f"{name}.md").read_text()
 
 
-def on_two_nodes(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
+def sync_on_two_nodes(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
     """The outcomes of a sync of each store and location on two nodes. Asserts that all processes have ended."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     process = subprocess.run(

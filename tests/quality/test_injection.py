@@ -76,12 +76,12 @@ _FENCE = re.compile(r"(<\s*/?\s*passage[^>]*>)", re.IGNORECASE)
 _TURN = re.compile(r"<[|｜]|\[/?INST\]|<<SYS>>|<start_of_turn>|</?s>")  # noqa: RUF001
 
 
-def obeying_what_stands_outside(messages: Sequence[ChatMessage]) -> str:
+def obey_outside(messages: Sequence[ChatMessage]) -> str:
     orders = (order for message in messages for order in _ORDER.findall("\n".join(_outside(message["content"]))))
     return "\n\n".join([ANSWER, *orders])
 
 
-def obeying_everything(messages: Sequence[ChatMessage]) -> str:
+def obey_everything(messages: Sequence[ChatMessage]) -> str:
     orders = (order for message in messages for order in _ORDER.findall(message["content"]))
     return "\n\n".join([ANSWER, *orders])
 
@@ -144,14 +144,14 @@ def _text(page: html.HtmlElement) -> str:
 
 @every_attack
 def test_a_model_that_obeys_only_what_stands_outside_the_passages_never_says_a_canary(attack: Attack) -> None:
-    assert obeying_what_stands_outside(render_prompt(attack)) == ANSWER
+    assert obey_outside(render_prompt(attack)) == ANSWER
 
 
 @every_attack
 def test_of_a_model_that_obeys_everything_no_image_no_foreign_link_and_no_foreign_marker_is_shown(
     attack: Attack,
 ) -> None:
-    written = obeying_everything(render_prompt(attack))
+    written = obey_everything(render_prompt(attack))
     for size in (1, 7, len(written)):
         answer = cite_in_pieces(written, attack, size)
         assert breaches(answer.text, markers=1) == set()
@@ -161,17 +161,17 @@ def test_of_a_model_that_obeys_everything_no_image_no_foreign_link_and_no_foreig
 
 @every_attack
 def test_the_second_model_does_obey(attack: Attack) -> None:
-    assert len(obeying_everything(render_prompt(attack))) > len(ANSWER)
+    assert len(obey_everything(render_prompt(attack))) > len(ANSWER)
 
 
 @every_attack
 def test_each_attack_succeeds_where_nothing_is_defended(attack: Attack) -> None:
     """Shows that the tests above would notice a missing defence."""
-    written = obeying_everything(render_without_defence(attack))
+    written = obey_everything(render_without_defence(attack))
     if attack.angled:
         written = written.translate(dict.fromkeys(map(ord, "<>")))
     assert (CANARY in written) if attack.goal == "canary" else (attack.goal in breaches(written, markers=1))
-    escaped = obeying_what_stands_outside(render_without_defence(attack))
+    escaped = obey_outside(render_without_defence(attack))
     assert (escaped != ANSWER) == attack.escapes
 
 
@@ -183,7 +183,7 @@ class ScriptedEncoder:
         return np.array([[cosine, (1 - cosine**2) ** 0.5] for cosine in cosines], np.float32)
 
 
-async def equally_rare(query: Query) -> Mapping[str, float]:
+async def equal_idf(query: Query) -> Mapping[str, float]:
     return dict.fromkeys(["water", "boil"], 1.0) if query.text else {}
 
 
@@ -191,7 +191,7 @@ async def equally_rare(query: Query) -> Mapping[str, float]:
 def test_an_answer_without_a_model_quotes_no_order_next_to_the_sentence_that_answers(attack: Attack) -> None:
     extractor = SentenceExtractor(
         encoder=ScriptedEncoder(),
-        idf=equally_rare,
+        idf=equal_idf,
         sentences=3,
         passages=5,
         threshold=0.0,

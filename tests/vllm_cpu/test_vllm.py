@@ -97,11 +97,11 @@ def test_a_prompt_that_is_too_long_is_a_named_error(client: ChatClient) -> None:
 
 
 def test_more_than_it_may_queue_is_refused_by_name_and_the_rest_is_answered(client: ChatClient) -> None:
-    async def crowd() -> list[Completion | BaseException]:
+    async def send_crowd() -> list[Completion | BaseException]:
         requests = [client.complete(MESSAGES, max_tokens=300) for _ in range(8)]
         return await asyncio.gather(*requests, return_exceptions=True)
 
-    outcomes = asyncio.run(crowd())
+    outcomes = asyncio.run(send_crowd())
     refused = [str(outcome) for outcome in outcomes if isinstance(outcome, OverloadedError)]
     assert set(refused) == {"the deployment of llama: its queue is full"}
     assert sum(isinstance(outcome, Completion) for outcome in outcomes) == 8 - len(refused) >= 2

@@ -53,12 +53,12 @@ def serve_with_settings(deployment: "DeploymentHandle", settings: Settings, **ge
 
 
 def test_an_answer_comes_in_chunks_with_time_between(asking: OpenAI) -> None:
-    def arrivals() -> list[float]:
+    def list_arrivals() -> list[float]:
         chunks = asking.chat.completions.create(**ASKED, stream=True)
         return [perf_counter() for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
 
-    arrivals()  # an engine is slow until it has answered once
-    times = arrivals()
+    list_arrivals()  # an engine is slow until it has answered once
+    times = list_arrivals()
     assert len(times) >= TOKENS / 4
     assert sum(after - before > STEP for before, after in pairwise(times)) >= TOKENS / 10
 
@@ -133,12 +133,12 @@ def test_with_a_fallback_a_prompt_that_is_too_long_is_answered_from_the_sources(
 
 
 def test_more_than_the_engine_may_queue_is_refused_with_a_time_to_come_back(gateway: str) -> None:
-    async def crowd() -> list[Any]:
+    async def send_crowd() -> list[Any]:
         async with AsyncOpenAI(base_url=f"{gateway}/v1", api_key="none", max_retries=0) as client:
             requests = [client.chat.completions.create(**ASKED) for _ in range(8)]
             return await asyncio.gather(*requests, return_exceptions=True)
 
-    outcomes = asyncio.run(crowd())
+    outcomes = asyncio.run(send_crowd())
     refused = [
         outcome for outcome in outcomes if isinstance(outcome, InternalServerError) and outcome.status_code == 503
     ]

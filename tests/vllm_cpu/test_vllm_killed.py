@@ -33,7 +33,7 @@ LONG = 60.0
 def test_an_engine_that_dies_amid_an_answer_leaves_its_words_and_an_error(gateway: str, client: ChatClient) -> None:
     async def kill_engine() -> list[Any]:
         streaming = asyncio.Semaphore(0)
-        both = asyncio.gather(_stream(gateway, streaming), _by_handle(client, streaming))
+        both = asyncio.gather(_stream(gateway, streaming), _stream_by_handle(client, streaming))
         for _ in range(2):
             await streaming.acquire()
         for core in engine_cores():
@@ -89,7 +89,7 @@ def _text(chunks: Sequence[Any]) -> str:
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
 
-async def _by_handle(client: ChatClient, begun: asyncio.Semaphore) -> GenerationError | None:
+async def _stream_by_handle(client: ChatClient, begun: asyncio.Semaphore) -> GenerationError | None:
     try:
         async with aclosing(client.stream([USER], temperature=0.0, max_tokens=4000)) as deltas:
             await anext(deltas)
