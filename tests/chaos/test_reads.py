@@ -17,7 +17,7 @@ RECOVERY = 5.0
 """Seconds after Postgres answers: the pool's tries to connect are no more than four seconds apart."""
 
 
-def test_ten_thousand_reads_beside_a_writer_see_one_version_of_their_tenant_each(store: Postgres) -> None:
+def test_ten_thousand_reads_during_writes_see_one_version_of_their_tenant_each(store: Postgres) -> None:
     began = time.monotonic()
     reads, merges = read_during_writes(store, READS, n_versions=20)
     assert len(reads) >= READS

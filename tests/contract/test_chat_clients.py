@@ -191,7 +191,7 @@ def test_a_whole_answer_has_its_text_and_the_alternatives_of_its_tokens(serve: S
         ({"error": {"message": "engine died", "code": 500}}, "refused with 500: engine died"),
     ],
 )
-def test_a_whole_answer_that_is_none_is_named(serve: Serve, body: dict[str, Any], reason: str) -> None:
+def test_a_whole_answer_that_is_invalid_is_a_named_error(serve: Serve, body: dict[str, Any], reason: str) -> None:
     async def request_completion() -> None:
         async with serve(Answer(body=body)) as served:
             await _complete(served.client)

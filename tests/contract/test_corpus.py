@@ -316,7 +316,7 @@ def test_a_snapshot_of_one_tenant_shows_nothing_to_another(corpus: Corpus) -> No
     assert corpus.ask(read_within_snapshot) == ["theirs"]
 
 
-def test_a_snapshot_hides_what_the_asker_of_the_moment_may_not_read(corpus: Corpus) -> None:
+def test_a_snapshot_hides_what_the_current_caller_cannot_read(corpus: Corpus) -> None:
     note = draft("file:///a.md", "hidden")
     corpus.writer().publish([note])
     corpus.restrict(note.id, ["staff"])

@@ -89,7 +89,7 @@ def test_an_answer_without_a_claim_is_unchecked(judge: Judge) -> None:
         assert verdict.claims == ()
 
 
-def test_an_answer_is_judged_alike_twice_and_beside_others(judge: Judge) -> None:
+def test_an_answer_is_judged_equally_twice_and_among_others(judge: Judge) -> None:
     answers = [cite_text(), Answer(text="Two keys turn."), cite_text("The doors are of oak [1].")]
 
     async def judge_together() -> list[Verdict]:

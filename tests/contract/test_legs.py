@@ -120,7 +120,7 @@ def test_the_first_k_are_the_beginning_of_the_whole_ranking(ask: Ask[Ranking]) -
     assert rank(ask, 3) == rank(ask)[:3]
 
 
-def test_scores_are_those_of_the_ranking_in_the_order_asked_for(ask: Ask[Any]) -> None:
+def test_scores_are_those_of_the_ranking_in_the_requested_order(ask: Ask[Any]) -> None:
     ranking = rank(ask)
     for ids in ([id for id, _ in ranking], [id for id, _ in reversed(ranking)], [ranking[1][0]], []):
         scores = ask(lambda leg, ids=ids: leg.score(QUERY, ids))

@@ -60,7 +60,7 @@ def test_turns_come_back_as_they_were_saved_and_in_their_order(memory: SessionSt
     assert history(memory, 0) == history(memory, session_id="another") == []
 
 
-def test_a_turn_that_is_saved_again_is_there_once(memory: SessionStore) -> None:
+def test_a_turn_that_is_saved_again_is_stored_once(memory: SessionStore) -> None:
     first = turn("one")
     save(memory, first, turn("two"), first)
     assert [saved_turn.content for saved_turn in history(memory)] == ["one", "two"]

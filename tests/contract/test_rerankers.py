@@ -60,7 +60,7 @@ def test_an_empty_question_is_answered_too(reranker: Reranker) -> None:
     assert len(scores(reranker, "", ["keys", ""])) == 2
 
 
-def test_equal_texts_score_alike_wherever_they_stand(reranker: Reranker) -> None:
+def test_equal_texts_have_equal_scores_at_every_position(reranker: Reranker) -> None:
     first, *_, last = scores(reranker, QUESTION, ["keys", *TEXTS, "keys"])
     assert first == pytest.approx(last, abs=1e-4)
 

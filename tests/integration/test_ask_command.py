@@ -60,7 +60,7 @@ def test_every_citation_is_verbatim_in_its_stored_document(rag: Rag) -> None:
             assert reply["answer"][span["start"] : span["end"]] == f"[{citation['n']}]"
 
 
-def test_a_reply_tells_its_stages_and_what_they_did_not_do(rag: Rag) -> None:
+def test_a_reply_reports_its_stages_and_what_they_did_not_do(rag: Rag) -> None:
     reply = ask_json(rag, "How often are the signing keys replaced?", "--explain")
     stages = {stage["stage"]: stage for stage in reply["stages"]}
     assert next(iter(stages)) == "history"
@@ -126,7 +126,7 @@ def test_a_language_model_is_held_to_its_sources(rag: Rag) -> None:
     assert generated["figures"]["prompt_tokens"] == 40
 
 
-def test_where_the_endpoint_is_away_sentences_are_quoted_and_that_is_said(rag: Rag) -> None:
+def test_if_the_endpoint_is_away_sentences_are_quoted_and_the_answer_says_so(rag: Rag) -> None:
     settings = openai("http://127.0.0.1:9/v1", attempts="1")
     reply = ask_json(rag, "How often are the signing keys replaced?", *settings)
     assert reply["answer"].startswith("Signing keys are replaced every 45 days. [")

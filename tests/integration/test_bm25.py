@@ -162,7 +162,7 @@ def test_a_tenant_sees_and_counts_its_own_chunks_only(store: Postgres) -> None:
     assert is_same(rank_chunks(store, replace(QUERY, text="word3"), k=1000), expected_scores(drafts, "word3"))
 
 
-def test_collections_are_counted_apart(store: Postgres) -> None:
+def test_collections_are_counted_separately(store: Postgres) -> None:
     drafts, other = corpus(5, 10), [draft(f"file:///{n}.md", "word3", collection="other") for n in range(9)]
     publish(store, *drafts)
     publish(store, *other, collection="other")
@@ -171,7 +171,7 @@ def test_collections_are_counted_apart(store: Postgres) -> None:
         rank_chunks(store, replace(QUERY, collection="missing"))
 
 
-def test_ties_are_in_the_order_of_ids_whichever_segment_they_stand_in(store: Postgres) -> None:
+def test_ties_are_in_the_order_of_ids_whichever_segment_they_are_in(store: Postgres) -> None:
     drafts = [draft(f"file:///{n}.md", "red fish") for n in range(12)]
     for document in drafts:
         publish(store, document)
@@ -285,7 +285,7 @@ def test_what_is_kept_of_older_segments_does_not_hide_a_newer_one(store: Postgre
 
 
 @pytest.mark.parametrize("merged", [False, True])
-def test_a_chunk_that_a_newer_version_kept_is_found_where_it_stands_now(store: Postgres, merged: bool) -> None:
+def test_a_chunk_that_a_newer_version_contains_is_found_at_its_new_place(store: Postgres, merged: bool) -> None:
     """The chunk's id is in two segments then, with another number in each."""
     publish(store, draft("file:///a.md", "red fish", "blue fish"), draft("file:///b.md", "green fish"))
     new = draft("file:///a.md", "a fish that swims ahead", "red fish", "blue fish")
@@ -321,7 +321,7 @@ def test_a_snapshot_ranks_what_it_was_opened_on(store: Postgres) -> None:
 
 
 @pytest.mark.slow
-def test_readers_beside_a_writer_never_see_a_mix(store: Postgres) -> None:
+def test_readers_never_see_a_mix_during_writes(store: Postgres) -> None:
     """All documents are swapped in one transaction: each reading equals one of the two corpora, and has its texts."""
     corpora = corpus(11, 8, " even"), corpus(12, 8, " odd")
     query = replace(QUERY, text="word0 word2 word3 even odd")

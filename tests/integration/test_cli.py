@@ -128,7 +128,7 @@ def test_a_dry_run_prints_the_plan_and_stores_nothing(rag: Rag, docs: Path) -> N
 
 
 @pytest.mark.slow
-def test_deleting_a_large_share_wants_a_yes(rag: Rag, docs: Path) -> None:
+def test_deleting_a_large_share_requires_a_yes(rag: Rag, docs: Path) -> None:
     write(docs, {"a.md": "# A\n\nOne.\n", "b.md": "# B\n\nTwo.\n"})
     rag("ingest", docs)
     for name in ("a.md", "b.md", "keys.md"):
@@ -237,7 +237,7 @@ def test_a_bad_filter_ends_with_2(rag: Rag, docs: Path, filter: str, message: st
         ("jobs", "show", "00000000"),
     ],
 )
-def test_what_is_not_there_ends_with_2_and_one_line(rag: Rag, arguments: tuple[str, ...]) -> None:
+def test_what_does_not_exist_ends_with_2_and_one_line(rag: Rag, arguments: tuple[str, ...]) -> None:
     ran = rag(*arguments, "--json")
     assert ran.code == 2
     assert ran.json["error"]["type"] == "NotFoundError"
@@ -290,7 +290,7 @@ def test_deleted_documents_are_gone_with_all_their_rows_until_the_next_sync(
     assert "deleted 1 documents with 1 chunks; the next `rag ingest` adds them again" in ran.out
 
 
-def test_deleting_wants_a_yes_and_every_document_there(rag: Rag, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleting_requires_a_yes_and_existing_documents(rag: Rag, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rag("ingest", docs)
     uri = (docs / "keys.md").as_uri()
     question = "Delete 1 documents of default with 1 chunks?"
@@ -303,7 +303,7 @@ def test_deleting_wants_a_yes_and_every_document_there(rag: Rag, docs: Path, mon
     assert len(rag("documents", "list", "--json").json) == 3
 
 
-def test_a_list_that_is_not_whole_says_so(rag: Rag, docs: Path) -> None:
+def test_an_incomplete_list_says_so(rag: Rag, docs: Path) -> None:
     rag("ingest", docs)
     first = rag("documents", "list", "--limit", 2, "--json")
     assert (len(first.json), first.err) == (2, f"there are more; pass --after {first.json[-1]['uri']} to show them\n")
@@ -320,7 +320,7 @@ def test_a_list_that_is_not_whole_says_so(rag: Rag, docs: Path) -> None:
     [("documents", "delete", "{keys}"), ("sources", "drop", "{docs}"), ("collections", "drop", "default")],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_where_nobody_can_be_asked_nothing_is_deleted(
+def test_if_nobody_can_confirm_nothing_is_deleted(
     rag: Rag, docs: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     rag("ingest", docs)
@@ -387,7 +387,7 @@ def test_jobs_are_listed_and_shown_by_the_beginning_of_their_id(rag: Rag, docs: 
 
 
 @pytest.mark.model
-def test_a_gpu_that_is_not_there_is_refused_before_anything_starts(
+def test_a_missing_gpu_is_refused_before_anything_starts(
     rag: Rag, docs: Path, store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -481,7 +481,7 @@ def test_a_tenant_sees_its_own_and_may_be_named_by_digits(rag: Rag, docs: Path) 
     assert rag("config", "show", "--tenant", "Short", "--json").code == 2
 
 
-def test_a_location_that_is_not_there_ends_with_2(rag: Rag, tmp_path: Path) -> None:
+def test_a_missing_location_ends_with_2(rag: Rag, tmp_path: Path) -> None:
     ran = rag("ingest", tmp_path / "nowhere", "--json")
     assert (ran.code, ran.json["error"]["type"]) == (2, "SourceError")
     assert rag("ingest").code == 2
@@ -507,7 +507,7 @@ def test_a_store_that_does_not_answer_ends_with_3(rag: Rag, arguments: tuple[str
     assert "Traceback" not in ran.err
 
 
-def test_a_doctor_finds_what_is_there_and_ends_with_3_for_what_is_not(rag: Rag) -> None:
+def test_the_doctor_finds_what_exists_and_ends_with_3_for_what_is_missing(rag: Rag) -> None:
     ran = rag("doctor", "--json")
     states = {finding["name"]: finding["state"] for finding in ran.json["findings"]}
     assert (ran.code, ran.json["ok"]) == (0, True)
@@ -531,7 +531,7 @@ def test_looking_at_a_database_leaves_it_as_it_is(rag: Rag, store: Postgres) -> 
         assert connection.execute("select to_regnamespace('rag')").fetchone() == (None,)
 
 
-def test_the_stores_state_is_told_without_its_password(rag: Rag, store: Postgres) -> None:
+def test_the_state_of_the_store_is_reported_without_its_password(rag: Rag, store: Postgres) -> None:
     status = rag("store", "status", "--store", f"{store.dsn} password=secret", "--json")
     assert status.code == 0
     assert status.json["running"] is True
@@ -559,7 +559,7 @@ def test_what_would_mean_something_else_is_refused(rag: Rag, arguments: tuple[st
 
 
 @pytest.mark.parametrize("arguments", [("search", "caf\udce9", "--json"), ("documents", "show", "file:///caf\udce9")])
-def test_what_must_be_text_and_is_none_is_refused(rag: Rag, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_what_must_be_text_and_is_not_is_refused(rag: Rag, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     rag("ingest", str(write(tmp_path / "docs", TREE)))
     ran = rag(*arguments)
     assert (ran.code, "Traceback" in ran.err) == (2, False)
@@ -573,7 +573,7 @@ def test_settings_are_shown_without_the_stores_password(rag: Rag) -> None:
     assert "secret" not in ran.out
 
 
-def test_a_search_tells_which_leg_it_went_without(rag: Rag, tmp_path: Path) -> None:
+def test_a_search_reports_which_leg_it_went_without(rag: Rag, tmp_path: Path) -> None:
     rag("ingest", str(write(tmp_path / "docs", TREE)))
     late = ("--set", "retrieval.timeouts_ms.bm25=0.001")
     assert "left out bm25: timeout after" in rag("search", "keys", *late).err

@@ -113,7 +113,7 @@ def test_where_nothing_is_found_the_answer_says_so(shop: UUID) -> None:
     assert (response.answer_text, response.citations, response.confidence) == (NOTHING_FOUND, [], 0.0)
 
 
-def test_what_the_documents_do_not_speak_of_is_not_answered(shop: UUID) -> None:
+def test_what_the_documents_do_not_mention_is_not_answered(shop: UUID) -> None:
     response = chat_with_documents("shop", "Which zebra won the regatta of Lisbon?")
     assert (response.answer_text, response.citations, response.confidence) == (ABSTENTION, [], 0.0)
 
@@ -151,7 +151,7 @@ def test_a_sentence_is_found_by_what_it_means(shop: UUID, monkeypatch: pytest.Mo
     assert response.citations[0].text_excerpt == TEXTS[0]
 
 
-def test_a_question_that_cannot_be_expanded_is_answered_still(shop: UUID, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_question_that_cannot_be_expanded_is_still_answered(shop: UUID, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rag_core.contract"):
         response = chat_with_documents("shop", QUESTION, QueryOptions(expand_query=True))
     assert response.answer_text.startswith(TEXTS[1])

@@ -140,7 +140,7 @@ def test_keyword_search_finds_the_words_of_the_question(shop: UUID) -> None:
     assert keyword_search("shop", "zebras") == []
 
 
-def test_graph_search_finds_what_stands_together_with_what_is_asked_for(shop: UUID) -> None:
+def test_graph_search_finds_what_is_mentioned_together_with_the_question(shop: UUID) -> None:
     chunks = graph_search("shop", "what of Bob?")
     assert texts(chunks) == [TEXTS[2], TEXTS[1]]  # the second by Ada, who stands beside Bob
     assert {chunk.source for chunk in chunks} == {"graph"}
@@ -221,7 +221,7 @@ def test_a_method_that_fails_is_left_out_with_a_warning(
     assert "searched shop without bm25" in caplog.text
 
 
-def test_without_its_model_the_words_are_searched_still(shop: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_model_the_words_are_still_searched(shop: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail_to_load(settings: object) -> None:
         raise ModelError("no weights")
 
@@ -294,7 +294,7 @@ def test_a_question_that_cannot_be_expanded_is_searched_as_it_is(shop: UUID, cap
     assert "the question is not expanded" in caplog.text
 
 
-def test_with_a_model_that_is_not_there_the_words_are_searched_still(
+def test_with_a_missing_model_the_words_are_still_searched(
     shop: UUID, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("RAG_EMBEDDING__DIMENSION")

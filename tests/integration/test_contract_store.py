@@ -64,7 +64,7 @@ def test_vectors_of_another_dimension_are_refused(hashing_store: Postgres) -> No
         store_document("shop", [], ABOUT)
 
 
-def test_a_text_that_no_column_can_hold_is_told_by_its_reason(hashing_store: Postgres) -> None:
+def test_a_text_that_no_column_can_hold_is_refused_with_the_reason(hashing_store: Postgres) -> None:
     with pytest.raises(RuntimeError, match=r"docs_shop cannot store file:///nowhere/keys.pdf: .*0x00"):
         store_document("shop", embed_chunks(["a\0b"]), ABOUT)
 

@@ -368,7 +368,7 @@ def test_a_run_of_other_questions_is_refused(rag: Any, dataset: Path, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_folder_of_files_is_ingested_where_it_lies(rag: Any, dataset: Path) -> None:
+def test_a_folder_of_files_is_ingested_in_place(rag: Any, dataset: Path) -> None:
     (dataset / "html").mkdir()
     for thing in THINGS:
         page = f"<html><title>{thing}</title><body><p>The {thing} is inspected on Mondays.</p></body></html>"

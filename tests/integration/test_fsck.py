@@ -177,7 +177,7 @@ Damage = Callable[["Connection[Any]"], object]
         ),
     ],
 )
-def test_what_is_wrong_with_a_document_is_told(
+def test_what_is_wrong_with_a_document_is_reported(
     connection: "Connection[Any]", invariant: str, damage: Damage, subject: str
 ) -> None:
     damage(connection)
@@ -225,7 +225,7 @@ def test_what_is_wrong_with_a_document_is_told(
         ),
     ],
 )
-def test_what_is_wrong_with_a_job_is_told(
+def test_what_is_wrong_with_a_job_is_reported(
     connection: "Connection[Any]", job: WriteTarget, invariant: str, statement: str, subject: str
 ) -> None:
     connection.execute(statement.format(note=NOTE.id).encode())
@@ -254,7 +254,7 @@ NAMES = {name: ENTITY.format(name) for name in ("ada", "london")} | {"nobody": N
         *("relation from nothing", "relation to nothing", "relation of another document", "entity without mention"),
     ],
 )
-def test_what_is_wrong_with_the_graph_is_told_and_removed(
+def test_what_is_wrong_with_the_graph_is_reported_and_removed(
     store: Postgres, connection: "Connection[Any]", invariant: str, damage: str, n_violations: int, removed: int
 ) -> None:
     writer = replace(begin(store, [LETTER]), builds_graph=True).open()
@@ -296,7 +296,7 @@ def test_what_is_wrong_with_the_graph_is_told_and_removed(
         ),
     ],
 )
-def test_what_is_wrong_with_a_conversation_is_told(
+def test_what_is_wrong_with_a_conversation_is_reported(
     store: Postgres, connection: "Connection[Any]", invariant: str, damage: str, subject: str
 ) -> None:
     query = Query(text="who?", tenant=TENANT, session_id="s")
@@ -339,7 +339,7 @@ analyze"""
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_large_and_many_documents_take_no_squared_time(store: Postgres, connection: "Connection[Any]") -> None:
+def test_large_and_many_documents_take_no_quadratic_time(store: Postgres, connection: "Connection[Any]") -> None:
     large = draft("file:///large.md", *(f"Gäte {n} 🚪 {str(n) * 80}" for n in range(10_000)))
     publish(store, large)
     connection.execute(COPIES.format(note=NOTE.id).encode())
@@ -352,10 +352,10 @@ def test_large_and_many_documents_take_no_squared_time(store: Postgres, connecti
 
 def test_every_invariant_is_broken_here() -> None:
     tests = (
-        test_what_is_wrong_with_a_document_is_told,
-        test_what_is_wrong_with_a_job_is_told,
-        test_what_is_wrong_with_the_graph_is_told_and_removed,
-        test_what_is_wrong_with_a_conversation_is_told,
+        test_what_is_wrong_with_a_document_is_reported,
+        test_what_is_wrong_with_a_job_is_reported,
+        test_what_is_wrong_with_the_graph_is_reported_and_removed,
+        test_what_is_wrong_with_a_conversation_is_reported,
     )
     broken = {case[0] for test in tests for mark in test.pytestmark for case in mark.args[1]}
     assert broken == set(INVARIANTS)

@@ -192,13 +192,13 @@ def test_a_delete_waits_for_another_one_of_the_same_source(library: Postgres) ->
         ("GET", f"/v1/sources/{KEYS.chunks[0].id}"),
     ],
 )
-def test_what_one_may_not_read_is_not_there(library: Postgres, method: str, path: str, who: Caller) -> None:
+def test_what_the_caller_cannot_read_is_not_found(library: Postgres, method: str, path: str, who: Caller) -> None:
     restrict(library, KEYS)
     assert request(library, method, path, who).status_code == 404
     assert request(library, method, path, Caller(tenant=TENANT, groups=("staff",))).status_code in (200, 204)
 
 
-def test_what_one_may_not_read_is_not_listed_nor_counted(library: Postgres) -> None:
+def test_what_the_caller_cannot_read_is_not_listed_nor_counted(library: Postgres) -> None:
     restrict(library, KEYS)
     staff = Caller(tenant=TENANT, groups=("staff",))
     assert [row["uri"] for row in get(library, "/v1/documents").json()["data"]] == ["file:///gates.md"]
@@ -297,7 +297,7 @@ def test_a_store_that_is_away_is_a_problem_to_try_again() -> None:
     assert (response.status_code, response.json()["retryable"]) == (503, True)
 
 
-def test_a_job_tells_what_an_ingest_did(store: Postgres, tmp_path: Path) -> None:
+def test_a_job_reports_what_an_ingest_did(store: Postgres, tmp_path: Path) -> None:
     folder = write_files(tmp_path, {"keys.md": "# Keys\n\nReplaced every 45 days.\n", "gates.md": "# Gates\n\nOpen.\n"})
     settings = hashing_settings(f"tenant={TENANT}")
     report = ingest(store, folder, settings=settings)
@@ -323,7 +323,7 @@ def test_jobs_are_listed_newest_first(store: Postgres) -> None:
     assert [row["job_id"] for row in body["data"] + last["data"]] == jobs[::-1]
 
 
-def test_the_failures_of_a_job_come_in_pages_without_those_one_may_not_read(store: Postgres) -> None:
+def test_the_failures_of_a_job_come_in_pages_without_those_that_the_caller_cannot_read(store: Postgres) -> None:
     torn = [draft_with_failure(draft(f"file:///{number}.pdf", "x")) for number in range(4)]
     job = publish(store, *torn).job
     restrict(store, torn[0])
@@ -355,7 +355,7 @@ def hold_source(store: Postgres, target: WriteTarget) -> Iterator[UUID]:
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", ""), ("GET", "/events"), ("POST", "/cancel")])
-def test_a_job_of_another_tenant_is_not_there(store: Postgres, method: str, path: str) -> None:
+def test_a_job_of_another_tenant_is_not_found(store: Postgres, method: str, path: str) -> None:
     with hold_source(store, begin(store, [KEYS])) as job:
         assert request(store, method, f"/v1/jobs/{job}{path}", STRANGER).status_code == 404
         assert request(store, method, f"/v1/jobs/{uuid4()}{path}").status_code == 404
@@ -394,18 +394,18 @@ def test_the_events_of_a_job_end_with_its_end(store: Postgres, job: UUID) -> Non
     assert (end["done"], end["total"], end["failed"], end["chunks"], end["eta_s"]) == (2, 2, 0, 4, 0)
 
 
-def test_events_go_on_behind_the_one_that_was_seen_last(store: Postgres, job: UUID) -> None:
+def test_events_continue_after_the_last_seen_one(store: Postgres, job: UUID) -> None:
     all_events = frames(get(store, f"/v1/jobs/{job}/events"))
     for last in range(7):
         assert frames(get(store, f"/v1/jobs/{job}/events", **{"Last-Event-ID": str(last)})) == all_events[last + 1 :]
 
 
-def test_who_has_seen_the_end_is_told_not_to_come_again(store: Postgres, job: UUID) -> None:
+def test_a_client_that_has_seen_the_end_is_told_not_to_reconnect(store: Postgres, job: UUID) -> None:
     assert get(store, f"/v1/jobs/{job}/events", **{"Last-Event-ID": "7"}).status_code == 204
 
 
 @pytest.mark.parametrize("last_event_id", ["-1", "x", str(2**63)])
-def test_a_last_event_id_that_is_none_is_refused(store: Postgres, job: UUID, last_event_id: str) -> None:
+def test_an_invalid_last_event_id_is_refused(store: Postgres, job: UUID, last_event_id: str) -> None:
     assert get(store, f"/v1/jobs/{job}/events", **{"Last-Event-ID": last_event_id}).status_code == 422
 
 
@@ -439,7 +439,7 @@ def test_a_job_that_was_killed_ends_with_an_event_too(store: Postgres) -> None:
     assert violations(store) == []
 
 
-def test_who_watches_a_job_outlives_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watcher_of_a_job_outlives_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve.routes.job_events.POLL_SECONDS", 0.01)
     monkeypatch.setattr("serve.routes.job_events.KEEP_ALIVE_SECONDS", 0.02)
     nowhere = Postgres("host=/nowhere")

@@ -92,7 +92,7 @@ def test_a_table_with_an_exclusive_lock_is_left_out_and_not_waited_for(store: Po
 
 
 @pytest.mark.parametrize("read", [open_jobs, store_state])
-def test_a_store_that_is_away_is_said_so(read: Callable[[Postgres], object]) -> None:
+def test_an_unreachable_store_is_reported(read: Callable[[Postgres], object]) -> None:
     with pytest.raises(StoreError):
         read(Postgres("host=/nowhere"))
 

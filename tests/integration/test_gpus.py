@@ -38,7 +38,7 @@ def run_on_gpus(store: Postgres, folder: Path, *cases: tuple[int, int, tuple[str
     return outcomes
 
 
-def test_embedding_actors_have_a_gpu_each_and_are_as_many_as_were_asked_for(
+def test_embedding_actors_have_a_gpu_each_and_are_as_many_as_requested(
     store: Postgres, folder: Path, tmp_path: Path
 ) -> None:
     witness_folder = tmp_path / "actors"

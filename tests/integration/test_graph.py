@@ -157,7 +157,7 @@ def test_filters_leave_out_chunks_but_not_the_way_to_others(store: Postgres) -> 
     assert chunks(rank(store, "Ada", filters=memo)) == first_chunks(PURSE)
 
 
-def test_what_the_asker_may_not_read_is_neither_found_nor_a_way(store: Postgres) -> None:
+def test_what_the_caller_cannot_read_is_neither_found_nor_a_path(store: Postgres) -> None:
     store_drafts(store, LETTER, ENGINE, PURSE)
     with superuser(store) as connection:
         connection.execute("update rag.documents set access = '{staff}' where id = %s", [ENGINE.id])

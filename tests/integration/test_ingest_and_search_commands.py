@@ -48,7 +48,7 @@ def test_a_hit_is_shown_with_the_chunks_around_it(run: Rag, tmp_path: Path) -> N
     assert "context" not in plain
 
 
-def test_the_context_stands_around_the_passage(run: Rag, tmp_path: Path) -> None:
+def test_the_context_is_printed_around_the_passage(run: Rag, tmp_path: Path) -> None:
     rag(run, "ingest", str(write(tmp_path, {"keys.md": STORY})), "--runner", "inline")
     output = output_of(run, "search", "The box is red", "-k", "1", "--context", "9")
     assert " ".join(STORY.removeprefix("# Keys").split()) in " ".join(output.split())

@@ -94,7 +94,7 @@ def test_a_request_is_a_queued_job_and_nothing_else(store: Postgres) -> None:
     assert run_with_client(store, lambda client: client.get(response.headers["location"])).json()["status"] == "queued"
 
 
-def test_a_traceparent_that_is_none_is_dropped(store: Postgres) -> None:
+def test_an_invalid_traceparent_is_dropped(store: Postgres) -> None:
     post(store, KEYS, traceparent="00-nonsense")
     assert rows(store, JOBS)[0]["traceparent"] == ""
 
@@ -177,7 +177,7 @@ def test_a_job_keeps_the_settings_of_the_gateway_or_of_the_profile_that_was_name
     assert not {"store", "tenant"} & (default_job["settings"].keys() | named_job["settings"].keys())
 
 
-def test_valid_documents_are_taken_and_the_others_told_why(store: Postgres) -> None:
+def test_valid_documents_are_accepted_and_the_others_refused_with_a_reason(store: Postgres) -> None:
     response = post(store, KEYS, BAD, {"id": "keys", "text": "again"}, {"id": "long", "text": "x" * 8_000_001}, GATES)
     body = response.json()
     Ingested.model_validate(body)
@@ -201,7 +201,7 @@ def test_a_request_of_which_nothing_can_be_taken_enters_no_job(store: Postgres) 
     assert rows(store, JOBS) == []
 
 
-def test_names_that_no_encoding_can_write_are_told_of_all_the_same(store: Postgres) -> None:
+def test_names_that_no_encoding_can_write_are_reported_all_the_same(store: Postgres) -> None:
     body = b'{"documents": [{"text": "a"}, {"text": "b", "metadata": {"\\ud800": 1}}, {"text": "c", "\\ud800": 1}]}'
     sent = {"content": body, "headers": {"Content-Type": "application/json"}}
     response = run_with_client(store, lambda client: client.post("/v1/ingest", **sent))
@@ -247,7 +247,7 @@ def test_20_requests_with_one_key_at_once_make_one_job(store: Postgres) -> None:
     assert len(rows(store, JOBS)) == 1
 
 
-def test_a_job_that_is_not_done_in_time_is_told_of_as_it_is(store: Postgres) -> None:
+def test_a_job_that_is_not_done_in_time_is_reported_as_it_is(store: Postgres) -> None:
     response = post(store, KEYS, Prefer="wait=1")
     assert (response.status_code, response.json()["status"]) == (202, "queued")
     assert response.headers["preference-applied"] == "wait=1"
@@ -325,7 +325,7 @@ def test_the_same_id_again_is_a_new_version_and_the_same_text_no_work(store: Pos
 
 
 @pytest.mark.slow
-def test_who_waits_is_told_of_each_document_that_is_not_in(store: Postgres) -> None:
+def test_a_waiting_client_is_told_of_each_document_that_was_not_stored(store: Postgres) -> None:
     files = [("files", ("keys.md", b"# Keys", "text/markdown")), ("files", TORN), ("files", ("empty.md", b" "))]
     with worker(store):
         response = run_with_client(store, lambda client: client.post("/v1/ingest", files=files, headers=WAIT))
@@ -341,7 +341,7 @@ def test_who_waits_is_told_of_each_document_that_is_not_in(store: Postgres) -> N
 
 
 @pytest.mark.slow
-def test_who_waits_for_a_source_is_told_of_its_files_that_are_not_in(store: Postgres, tmp_path: Path) -> None:
+def test_a_client_that_waits_for_a_source_is_told_which_files_were_not_stored(store: Postgres, tmp_path: Path) -> None:
     (tmp_path / "keys.md").write_text("# Keys")
     (tmp_path / TORN[0]).write_bytes(TORN[1])
     body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}}
@@ -355,7 +355,7 @@ def test_who_waits_for_a_source_is_told_of_its_files_that_are_not_in(store: Post
 
 @pytest.mark.slow
 @pytest.mark.parametrize("documents", [[], [{"id": "own", "text": "Keys are replaced."}]])
-def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_they_may_not_read(
+def test_a_client_that_waits_for_a_source_is_told_of_some_files_and_of_none_that_it_cannot_read(
     store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: list[dict[str, str]]
 ) -> None:
     monkeypatch.setattr("serve.routes.ingest_outcome.MAX_SOURCE_ITEMS", 2)
@@ -379,7 +379,7 @@ def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_th
     assert [push_as(), push_as("staff")] == [(207, 4, 0), (207, 4, 2)]
 
 
-def test_a_source_that_is_not_there_is_told_of_to_who_waits(store: Postgres) -> None:
+def test_a_waiting_client_is_told_that_a_source_is_missing(store: Postgres) -> None:
     body = {"source": {"type": "files", "locations": ["file:///nowhere/at/all"]}}
     with worker(store):
         response = run_with_client(store, lambda client: client.post("/v1/ingest", json=body, headers=WAIT))
@@ -388,7 +388,7 @@ def test_a_source_that_is_not_there_is_told_of_to_who_waits(store: Postgres) -> 
     assert (row["id"], row["status"], row["problem"]["error_type"]) == ("file:///nowhere/at/all", 422, "source")
 
 
-def test_a_job_that_was_cancelled_is_told_of_to_who_waits(store: Postgres) -> None:
+def test_a_waiting_client_is_told_that_its_job_was_cancelled(store: Postgres) -> None:
     async def push_and_cancel(client: httpx2.AsyncClient) -> httpx2.Response:
         waiting = asyncio.create_task(client.post("/v1/ingest", json={"documents": [KEYS]}, headers=WAIT))
         while not (jobs := (await client.get("/v1/jobs")).json()["data"]):
@@ -402,7 +402,9 @@ def test_a_job_that_was_cancelled_is_told_of_to_who_waits(store: Postgres) -> No
     assert row["problem"]["detail"] == "the job was cancelled: over HTTP"
 
 
-def test_more_that_want_to_wait_than_may_are_answered_at_once(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_beyond_the_limit_of_waiting_ones_are_answered_at_once(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("serve.routes.ingest_outcome._waiters", threading.BoundedSemaphore(1))
 
     async def send_two(client: httpx2.AsyncClient) -> list[httpx2.Response]:

@@ -76,7 +76,7 @@ def report(rag: Rag, url: str, *arguments: str, code: int = 0) -> Any:
 
 
 @pytest.mark.slow
-def test_a_folder_is_pushed_and_is_there_when_the_command_ends(
+def test_a_folder_is_pushed_and_is_stored_when_the_command_ends(
     rag: Rag, store: Postgres, url: str, folder: Path
 ) -> None:
     with worker(store):
@@ -97,7 +97,7 @@ def test_a_folder_is_pushed_and_is_there_when_the_command_ends(
 
 
 @pytest.mark.slow
-def test_what_cannot_be_read_is_told_of_and_is_exit_code_1(rag: Rag, store: Postgres, url: str, folder: Path) -> None:
+def test_what_cannot_be_read_is_reported_and_is_exit_code_1(rag: Rag, store: Postgres, url: str, folder: Path) -> None:
     (folder / "torn.pdf").write_bytes(b"%PDF-1.7 torn")
     (folder / "large.txt").write_bytes(b"x" * 50_000_001)
     (folder / "empty.md").write_text("\n")
@@ -155,13 +155,13 @@ def test_a_uri_that_the_server_does_not_allow_is_refused_with_the_rule(rag: Rag,
         (["/nowhere/at/all"], "cannot be used as a source"),
     ],
 )
-def test_what_means_nothing_there_is_refused_by_name(
+def test_options_without_a_meaning_for_a_server_are_refused_by_name(
     rag: Rag, url: str, folder: Path, arguments: list[str], message: str
 ) -> None:
     assert message in report(rag, url, str(folder), *arguments, code=2)["error"]["message"]
 
 
-def test_a_server_that_is_not_there_is_said_so_at_once(rag: Rag, folder: Path) -> None:
+def test_an_unreachable_server_is_reported_at_once(rag: Rag, folder: Path) -> None:
     outcome = report(rag, "http://127.0.0.1:9", str(folder), code=3)
     assert "cannot reach the server" in outcome["error"]["message"]
 
@@ -180,7 +180,7 @@ def wait_for_job(url: str) -> str:
 
 
 @pytest.mark.slow
-def test_who_interrupts_it_without_a_terminal_leaves_the_job_to_the_server(url: str, folder: Path) -> None:
+def test_an_interrupt_without_a_terminal_leaves_the_job_to_the_server(url: str, folder: Path) -> None:
     pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     command = [*INGEST, str(folder), "--server", url]
     with subprocess.Popen(with_interrupts(command), **pipes) as process:  # type: ignore[call-overload]

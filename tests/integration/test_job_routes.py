@@ -78,7 +78,7 @@ def work(store: Postgres, settings: Settings = SETTINGS) -> None:
         build_lease_sync(settings, store, lease).run(build_inline_runner(settings))
 
 
-def test_the_events_of_a_queued_job_begin_with_the_queue_and_tell_of_each_document_that_failed(store: Postgres) -> None:
+def test_the_events_of_a_queued_job_begin_with_the_queue_and_report_each_failed_document(store: Postgres) -> None:
     job = enter(store, NOTE, TORN)
     work(store)
     events = frames(request(store, "GET", f"/v1/jobs/{job}/events"))
@@ -124,7 +124,7 @@ def test_the_figures_of_an_event_are_of_one_moment(store: Postgres, monkeypatch:
     assert (figures["done"], figures["total"], figures["failed"]) == (2, 2, 1)
 
 
-def test_a_document_that_one_may_not_read_is_not_told_of(store: Postgres) -> None:
+def test_a_document_that_the_caller_cannot_read_is_not_reported(store: Postgres) -> None:
     job = enter(store, NOTE, TORN)
     work(store)
     with superuser(store) as connection:
@@ -164,7 +164,7 @@ def run_until_killed(store: Postgres, folder: Path, events: int = 3) -> Iterator
 
 
 @pytest.mark.parametrize("events", [3, 5])
-def test_a_job_that_was_killed_has_failed_and_who_watches_it_hears_so_once(
+def test_a_killed_job_has_failed_and_its_watchers_receive_that_event_once(
     store: Postgres, tmp_path: Path, events: int
 ) -> None:
     def list_events(last: int | None = None) -> list[tuple[int, str]]:
@@ -201,7 +201,7 @@ def test_a_job_that_was_killed_is_tried_again(store: Postgres, tmp_path: Path) -
     assert request(store, "GET", f"/v1/jobs/{killed}").json()["finished_at"] is not None
 
 
-def test_a_job_that_lost_the_store_does_not_tell_where_that_is(store: Postgres) -> None:
+def test_a_job_that_lost_the_store_does_not_reveal_its_address(store: Postgres) -> None:
     job = enter(store, NOTE)
     with store.connect() as connection:
         Ledger(connection, TENANT).end(job, "failed", "StoreError: cannot reach the store at host=harbour: refused")
@@ -211,7 +211,7 @@ def test_a_job_that_lost_the_store_does_not_tell_where_that_is(store: Postgres) 
     assert (name, end["reason"]) == ("job.failed", body["reason"])
 
 
-def test_more_than_may_watch_are_asked_to_come_again_and_an_end_makes_room(
+def test_too_many_watchers_are_told_to_retry_and_an_end_makes_room(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = BoundedSemaphore(1)
@@ -263,7 +263,7 @@ def test_a_dead_letter_is_tried_again_as_a_job_of_its_own(store: Postgres) -> No
     assert request(store, "POST", f"/v1/jobs/{dead}/retry").status_code == 404
 
 
-def test_what_has_not_ended_or_is_not_there_is_not_tried_again(store: Postgres) -> None:
+def test_a_job_that_has_not_ended_or_does_not_exist_is_not_tried_again(store: Postgres) -> None:
     job = enter(store, NOTE)
     refused = request(store, "POST", f"/v1/jobs/{job}/retry")
     assert refused.status_code == 422
@@ -272,7 +272,7 @@ def test_what_has_not_ended_or_is_not_there_is_not_tried_again(store: Postgres) 
     assert request(store, "POST", f"/v1/jobs/{uuid4()}/retry").status_code == 404
 
 
-def test_a_source_link_leads_where_the_request_said_that_the_document_stands(store: Postgres) -> None:
+def test_a_source_link_leads_to_the_url_that_the_request_named(store: Postgres) -> None:
     enter(store, NOTE)
     work(store)
 
@@ -283,9 +283,7 @@ def test_a_source_link_leads_where_the_request_said_that_the_document_stands(sto
     assert hit["url"] == "https://example.org/keys"
 
 
-def test_who_watches_is_woken_by_what_happens_over_one_connection_for_all(
-    store: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_watchers_are_woken_over_one_connection(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serve.routes.job_events.POLL_SECONDS", 60.0)
     job = enter(store, NOTE)
 
@@ -323,7 +321,9 @@ async def count_listeners(store: Postgres, expected: int) -> int:
     return count
 
 
-def test_who_watches_hears_also_after_the_connection_was_lost(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watcher_receives_events_after_the_connection_was_lost(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("serve.routes.job_events.POLL_SECONDS", 0.2)
     job = enter(store, NOTE)
 

@@ -171,7 +171,7 @@ def test_a_dead_letter_that_fails_again_stays_one(store: Postgres, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_what_a_cancelled_job_did_not_come_to_is_done_by_its_retry(
+def test_a_retry_does_what_a_cancelled_job_did_not_reach(
     rag: CliRunner, store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, begun = write(tmp_path / "docs", TREE), list[UUID]()

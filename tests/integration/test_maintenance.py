@@ -94,7 +94,7 @@ def store_with_index(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> Postgr
     return store
 
 
-def test_an_index_comes_with_many_vectors_and_goes_with_few(store: Postgres) -> None:
+def test_an_index_is_built_for_many_vectors_and_dropped_for_few(store: Postgres) -> None:
     first, second = notes(24), notes(1, first=24)
     publish(store, *first)
     assert EAGER.run(store, TENANT) == []
@@ -243,7 +243,7 @@ def builder(watcher: "Connection[Any]") -> int:
     return int(process)
 
 
-def test_a_build_stands_in_the_way_of_no_publish_and_no_search(store: Postgres) -> None:
+def test_a_build_blocks_neither_publishing_nor_searching(store: Postgres) -> None:
     publish(store, *notes(25))
     late = notes(1, first=25)
     with block_build(store, lambda: EAGER.run(store, TENANT)) as (building, _):
@@ -255,7 +255,7 @@ def test_a_build_stands_in_the_way_of_no_publish_and_no_search(store: Postgres) 
     assert ranking(store, "text 25 2", k=1) == [best]
 
 
-def test_what_a_killed_build_leaves_is_not_used_and_built_anew(store: Postgres) -> None:
+def test_what_a_killed_build_leaves_is_not_used_and_built_again(store: Postgres) -> None:
     publish(store, *notes(25))
     with block_build(store, lambda: EAGER.run(store, TENANT)) as (building, pid), superuser(store) as killer:
         killer.execute("select pg_terminate_backend(%s)", [pid])
@@ -289,7 +289,7 @@ def test_a_bulk_load_goes_without_the_index_and_a_small_one_keeps_it(store_with_
     assert actions(EAGER.run(store_with_index, TENANT)) == ["built"]
 
 
-def test_statistics_are_there_after_a_load(store: Postgres) -> None:
+def test_statistics_exist_after_a_load(store: Postgres) -> None:
     publish(store, *notes(300))
     maintain_until_stable(store)
     with superuser(store) as connection:
@@ -372,7 +372,7 @@ def test_a_sync_keeps_the_index_of_its_collection(store: Postgres, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_sync_whose_index_cannot_be_built_says_so_and_ends_well(store: Postgres, tmp_path: Path) -> None:
+def test_a_sync_whose_index_cannot_be_built_reports_it_and_succeeds(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", {f"{n}.txt": f"Number {n} was counted by hand.\n" for n in range(120)})
     with superuser(store) as connection:
         connection.execute("alter table vectors owner to postgres")

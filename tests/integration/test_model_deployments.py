@@ -194,7 +194,7 @@ def test_a_stage_that_is_out_of_time_takes_its_texts_out_of_the_queue(handle: An
     assert breaker.state == "closed"
 
 
-def test_more_than_may_wait_are_refused_as_overload(handle: Any, folder: Path) -> None:
+def test_too_many_waiting_calls_are_refused_as_overload(handle: Any, folder: Path) -> None:
     breaker = Breaker("the embedder")
     embedder = RemoteEmbedder(handle, breaker)
 

@@ -225,7 +225,7 @@ def test_parts_that_no_column_can_hold_fail_their_document(store: Postgres) -> N
     assert documents(store)["file:///large.md"][:2] == ("failed", "publish")
 
 
-def test_parts_go_with_their_job_and_none_comes_after_it(store: Postgres) -> None:
+def test_parts_are_deleted_with_their_job_and_none_is_written_after_it(store: Postgres) -> None:
     large = draft("file:///large.md", *string.ascii_lowercase)
     ended, killed = begin(store, [large]), begin(store, [large])
     parts = split_and_embed(large, 10)
@@ -388,7 +388,7 @@ def test_a_store_that_stays_away_is_not_taken_for_a_bad_document(store: Postgres
     assert statuses(store) == {}
 
 
-def test_a_store_that_goes_away_as_a_writer_comes_is_waited_for_too(
+def test_a_writer_also_waits_for_a_store_that_goes_away_as_it_connects(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = draft("file:///a.md", "one")

@@ -168,7 +168,7 @@ def test_no_row_is_in_quarantine_without_a_reason(store: Postgres, tree: Path, s
         connection.execute(statement.encode())
 
 
-def test_fsck_tells_of_chunks_of_a_quarantined_document(store: Postgres, tree: Path) -> None:
+def test_fsck_reports_chunks_of_a_quarantined_document(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     with store.connect("rag_worker") as connection:
         connection.execute(

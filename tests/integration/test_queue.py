@@ -75,7 +75,7 @@ def bodies(store: Postgres) -> list[str]:
         return [row[0] for row in connection.execute("select id from pushed_documents order by id")]
 
 
-def test_a_job_is_there_from_the_moment_it_is_asked_for(store: Postgres) -> None:
+def test_a_job_exists_from_the_moment_it_is_requested(store: Postgres) -> None:
     job = enter(store, push_request(NOTE)).job_id
     job_row = row(store, job)
     assert (job_row["status"], job_row["collection"], job_row["profile"]) == ("queued", "notes", "default")
@@ -85,7 +85,7 @@ def test_a_job_is_there_from_the_moment_it_is_asked_for(store: Postgres) -> None
     assert violations(store) == []
 
 
-def test_one_key_makes_one_job_also_when_it_comes_20_times_at_once(store: Postgres) -> None:
+def test_one_key_makes_one_job_even_if_it_is_sent_20_times_at_once(store: Postgres) -> None:
     with ThreadPoolExecutor(8) as threads:
         accepted = list(threads.map(lambda _: enter(store, push_request(NOTE), "a key", "f"), range(20)))
     assert len({entry.job_id for entry in accepted}) == 1
@@ -256,7 +256,7 @@ def test_a_job_whose_workers_died_3_times_is_a_dead_letter(store: Postgres) -> N
     assert again.settings == SETTINGS
 
 
-def test_pushes_into_one_collection_go_in_one_at_a_time_and_others_beside_them(store: Postgres) -> None:
+def test_pushes_into_one_collection_run_one_at_a_time_and_others_next_to_them(store: Postgres) -> None:
     first, _, other = (enter(store, push_request(note(id), collection=c)).job_id for id, c in ("ax", "bx", "cy"))
     leased = [claim(store), claim(store), claim(store)]
     assert [lease.job if lease else None for lease in leased] == [first, other, None]
@@ -307,12 +307,12 @@ def fail(store: Postgres) -> None:
         leases.fail(lease, "a test")
 
 
-def test_a_document_may_stand_wherever_an_absolute_uri_leads(store: Postgres) -> None:
+def test_a_document_can_have_any_absolute_uri(store: Postgres) -> None:
     enter(store, push_request(PushedDocument(id="a", body=b"A", url="urn:isbn:9783")))
     assert bodies(store) == ["a"]
 
 
-def test_a_retry_leaves_out_what_was_pushed_anew_since(store: Postgres) -> None:
+def test_a_retry_leaves_out_what_was_pushed_again_since(store: Postgres) -> None:
     first = enter(store, push_request(note("a", "Version 1."), note("b"))).job_id
     fail(store)
     second = enter(store, push_request(note("a", "Version 2."))).job_id
@@ -344,7 +344,7 @@ def test_the_bodies_of_a_failed_job_are_forgotten_after_7_days(store: Postgres) 
         build_retry_request(store, DEFAULT_TENANT, job)
 
 
-def test_lost_rows_of_a_document_are_written_anew_when_it_is_pushed_again(store: Postgres) -> None:
+def test_lost_rows_of_a_document_are_written_again_when_it_is_pushed_again(store: Postgres) -> None:
     push(store)
     with store.connect("rag_worker") as connection:
         assert connection.execute("delete from chunks").rowcount > 0

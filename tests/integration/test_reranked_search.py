@@ -31,7 +31,7 @@ def open_with_reranker(store: Postgres, *reranker: str) -> KnowledgeBase:
 
 
 @pytest.mark.parametrize("kind", ["cross_encoder", "late_interaction", "lexical"])
-def test_hits_stand_in_the_order_of_the_reranker(docs: Postgres, tmp_path: Path, kind: str) -> None:
+def test_hits_are_in_the_order_of_the_reranker(docs: Postgres, tmp_path: Path, kind: str) -> None:
     model = tiny_models.bert_files(tmp_path / "model", "ForSequenceClassification" if kind == "cross_encoder" else "")
     with open_with_reranker(docs, f"type: {kind}", *([] if kind == "lexical" else [f"model: {model}"])) as knowledge:
         hits, stages = knowledge.explain(QUESTION, k=5)

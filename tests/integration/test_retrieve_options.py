@@ -107,9 +107,7 @@ def reopen(graph: Services) -> dict[str, Any]:
     return {"corpus": anew.corpus, "retriever": anew.retriever, "answerer": anew.answerer}
 
 
-def test_who_pages_while_documents_are_added_before_them_sees_no_hit_twice(
-    graph: Services, store: Postgres, tmp_path: Path
-) -> None:
+def test_pages_show_no_hit_twice_while_documents_are_added(graph: Services, store: Postgres, tmp_path: Path) -> None:
     numbers = iter(range(100))
 
     def add() -> None:

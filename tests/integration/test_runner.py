@@ -147,7 +147,7 @@ def test_a_document_without_a_title_is_named_after_the_last_part_of_its_id(store
     assert [titles[f"Text of {id}."] for id in ids] == ["the guide", "Łódź 1", "pump", "folder", "/"]
 
 
-def test_where_a_pushed_document_stands_only_the_request_says(store: Postgres) -> None:
+def test_only_the_request_names_the_url_of_a_pushed_document(store: Postgres) -> None:
     settings = settings_for(store)
     text = "---\nurl: javascript:alert(1)\nauthor: Ada\n---\n# A\n\nText."
     run_job(
@@ -162,7 +162,7 @@ def test_where_a_pushed_document_stands_only_the_request_says(store: Postgres) -
 
 
 @pytest.mark.slow
-def test_a_newer_version_goes_over_one_whose_job_also_listed_a_source_anew(store: Postgres, tmp_path: Path) -> None:
+def test_a_newer_version_replaces_one_whose_job_also_listed_a_source_again(store: Postgres, tmp_path: Path) -> None:
     settings = settings_for(store)
     folder = write(tmp_path / "docs", {"0.md": "# Gate\n\nText."})
     first = enter(store, build_request(settings, note("a.md", "# A\n\nVersion 1."), locations=(str(folder),)))
@@ -222,7 +222,7 @@ def test_a_retry_of_a_job_of_the_command_deletes_nothing(store: Postgres, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_job_tells_what_happens_to_it_from_the_queue_to_its_end(store: Postgres) -> None:
+def test_a_job_records_its_events_from_the_queue_to_its_end(store: Postgres) -> None:
     settings = settings_for(store)
     row = run_job(store, settings, build_request(settings, note("a.md", "# A\n\nText."), note("b.pdf", "%PDF-1.7\n")))
     assert list_events(row) == [
@@ -299,7 +299,7 @@ def test_locations_are_synced_as_by_the_command_and_pushed_documents_go_with_the
         ({"settings": {"embedding": {"type": "none"}}, "locations": ("/",)}, "ConfigError: the settings of job"),
     ],
 )
-def test_what_cannot_be_right_fails_at_once(store: Postgres, more: dict[str, Any], reason: str) -> None:
+def test_an_invalid_request_fails_at_once(store: Postgres, more: dict[str, Any], reason: str) -> None:
     settings = settings_for(store)
     row = run_job(store, settings, build_request(settings, **more))
     assert (row["status"], row["attempts"]) == ("failed", 1)
@@ -307,7 +307,7 @@ def test_what_cannot_be_right_fails_at_once(store: Postgres, more: dict[str, Any
 
 
 @pytest.mark.slow
-def test_deleting_most_of_a_source_wants_a_yes_and_goes_with_one(store: Postgres, tmp_path: Path) -> None:
+def test_deleting_most_of_a_source_requires_a_yes_and_works_with_one(store: Postgres, tmp_path: Path) -> None:
     settings = settings_for(store)
     folder = write(tmp_path / "docs", {f"{n}.md": f"# Gate {n}\n\nText." for n in range(5)})
     ingest(store, folder)
@@ -385,7 +385,7 @@ class DyingMidway:
 
 
 @pytest.mark.slow
-def test_who_lost_the_lease_while_it_worked_writes_nothing_more(store: Postgres) -> None:
+def test_a_worker_that_lost_its_lease_writes_nothing_more(store: Postgres) -> None:
     settings = settings_for(store, "ingestion.group=1")
     id = enter(store, build_request(settings, *(note(f"{n}.md", f"# {n}\n\nText {n}.") for n in range(4))))
     with store.connect("rag_worker") as connection:

@@ -71,14 +71,14 @@ PROFILES = ["default", "pmc-cpu", "dailymed-cpu", "clinicaltrials-cpu", "lexical
 SCHEMATHESIS = [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()"]
 
 
-def test_every_answer_is_one_that_the_schema_tells_of(store: Postgres, tmp_path: Path) -> None:
+def test_every_answer_conforms_to_the_schema(store: Postgres, tmp_path: Path) -> None:
     settings = hashing_settings(f"store.url={store.dsn}")
     ingest(store, write(tmp_path / "files", FILES), settings=settings)
     with serve_graph(open_shared_resources(settings).build_services(settings)) as address:
         check_schema(address, tmp_path)
 
 
-def test_every_answer_of_every_profile_is_one_that_the_schema_tells_of(store: Postgres, tmp_path: Path) -> None:
+def test_every_answer_of_every_profile_conforms_to_the_schema(store: Postgres, tmp_path: Path) -> None:
     file = tmp_path / "rag.yaml"
     file.write_text(SETTINGS)
     overrides = "embedding={type: hashing}", "answering.budget=none", f"store.url={store.dsn}"

@@ -65,7 +65,7 @@ def url(serve_output: dict[str, Any]) -> str:
     return str(serve_output["url"])
 
 
-def test_the_place_of_the_access_log_is_told_and_requests_are_in_it(serve_output: dict[str, Any]) -> None:
+def test_the_place_of_the_access_log_is_printed_and_requests_are_in_it(serve_output: dict[str, Any]) -> None:
     place = Path(serve_output["access_log"])
     with httpx2.Client(base_url=serve_output["url"], timeout=60) as client:
         id = client.post("/v1/answer", json=QUESTION).headers["x-correlation-id"]
@@ -191,7 +191,7 @@ def test_a_changed_settings_file_applies_to_new_requests_and_an_invalid_one_chan
         wait_until(lambda: not reload_error())
 
 
-def test_a_server_that_is_not_there_is_said_so() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     command = [*RAG, "ask", "?", "--server", f"http://127.0.0.1:{find_free_port()}", "--json"]
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 3
@@ -205,7 +205,7 @@ def test_without_keys_it_listens_on_loopback_only(environment: dict[str, str]) -
     assert json.loads(process.stdout)["error"]["message"].endswith("host must be 127.0.0.1, got 0.0.0.0")
 
 
-def test_a_port_that_is_taken_is_said_so(environment: dict[str, str]) -> None:
+def test_a_port_in_use_is_reported(environment: dict[str, str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

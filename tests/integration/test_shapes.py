@@ -217,7 +217,7 @@ def test_settings_change_under_requests_in_the_same_process_and_a_refused_change
     assert replicas() == processes
 
 
-def test_an_application_that_cannot_run_is_told_with_its_reason_and_the_others_go_on(
+def test_an_application_that_cannot_run_is_reported_with_its_reason_and_the_others_continue(
     server_url: str, on_cpu: Shape
 ) -> None:
     broken = {"name": "broken", "route_prefix": "/broken", "import_path": "fakes.nowhere:build"}

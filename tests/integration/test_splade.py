@@ -211,7 +211,7 @@ def test_documents_of_groups_are_ranked_for_their_members_only(store: Postgres) 
     assert len(rank_chunks(store, replace(QUERY, groups=("staff",)))) == 2
 
 
-def test_tenants_and_collections_are_apart(store: Postgres) -> None:
+def test_tenants_and_collections_are_separate(store: Postgres) -> None:
     drafts = corpus(5, 5)
     store_drafts(store, *drafts)
     store_drafts(store, weigh_draft(draft("file:///x.md", "word0", tenant="other")), tenant="other")

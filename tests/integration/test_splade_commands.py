@@ -92,7 +92,7 @@ def test_a_collection_without_weights_is_refused_by_the_leg_with_what_to_do(
 
 
 @pytest.mark.slow
-def test_weights_on_a_gpu_that_is_not_there_are_refused_before_any_work(
+def test_weights_on_a_missing_gpu_are_refused_before_any_work(
     rag: Rag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAG_SPLADE__DEVICE", "cuda")

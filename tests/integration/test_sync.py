@@ -284,7 +284,7 @@ def paragraphs(number: int, changed: int = -1) -> str:
     return f"# File {number}\n\n" + "\n".join(parts)
 
 
-def test_deleting_a_large_share_of_a_source_wants_a_yes_and_changes_nothing_without(
+def test_deleting_a_large_share_of_a_source_requires_a_yes_and_changes_nothing_without(
     store: Postgres, tree: Path
 ) -> None:
     ingest(store, tree)
@@ -301,7 +301,9 @@ def test_deleting_a_large_share_of_a_source_wants_a_yes_and_changes_nothing_with
     assert counts(report, "added", "deleted") == (1, 3)
 
 
-def test_half_of_a_source_may_go_without_asking_and_so_may_all_of_a_small_one(store: Postgres, tmp_path: Path) -> None:
+def test_half_of_a_source_or_all_of_a_small_one_is_deleted_without_confirmation(
+    store: Postgres, tmp_path: Path
+) -> None:
     four = write(tmp_path / "four", dict.fromkeys(("a.md", "b.md", "c.md", "d.md"), KEYS))
     three = write(tmp_path / "three", dict.fromkeys(("a.md", "b.md", "c.md"), KEYS))
     ingest(store, four, three)
@@ -337,7 +339,7 @@ def test_a_plan_says_what_a_sync_would_do_and_writes_nothing(store: Postgres, tr
     assert len(read_tree(store).documents) == 4
 
 
-def test_a_listing_that_does_not_come_to_its_end_deletes_nothing(store: Postgres, tree: Path) -> None:
+def test_a_listing_that_does_not_reach_its_end_deletes_nothing(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     before = read_tree(store)
     with pytest.raises(ListingError, match="the disk is gone"):
@@ -391,7 +393,7 @@ def test_two_jobs_that_meet_a_new_source_at_once_mean_the_same_one(store: Postgr
     assert len(set(first)) == 20
 
 
-def test_a_folder_beside_one_whose_name_it_begins_with_does_not_overlap(store: Postgres, tmp_path: Path) -> None:
+def test_a_folder_whose_name_begins_with_that_of_another_does_not_overlap(store: Postgres, tmp_path: Path) -> None:
     ingest(store, write(tmp_path / "docs", {"a.md": KEYS}))
     assert ingest(store, write(tmp_path / "docs-2", {"a.md": KEYS})).documents["completed"] == 1
 
@@ -446,7 +448,7 @@ def test_a_failure_for_the_moment_is_tried_again_and_the_old_version_is_searched
     assert "thirty days" in read_tree(store).texts("keys.md")[0]
 
 
-def test_a_failure_for_the_moment_is_repaired_also_when_the_bytes_are_the_old_ones(store: Postgres, tree: Path) -> None:
+def test_a_temporary_failure_is_repaired_even_if_the_bytes_are_the_old_ones(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     before = read_tree(store)
     failing = watch_folder(tree)
@@ -487,7 +489,7 @@ def test_a_raised_limit_takes_in_what_was_too_large(store: Postgres, tree: Path)
 
 
 @pytest.mark.slow
-def test_a_lowered_limit_refuses_only_what_is_read_anew(store: Postgres, tree: Path) -> None:
+def test_a_lowered_limit_refuses_only_what_is_read_again(store: Postgres, tree: Path) -> None:
     write(tree, {"long.txt": LOG * 20})
     sleep(0.05)  # longer than a tick of the file system: no file is young enough to be read again only for that
     ingest(store, tree)
@@ -580,7 +582,7 @@ def test_a_source_is_free_as_soon_as_its_job_has_ended(store: Postgres, tmp_path
     assert len(jobs(store)) == 10
 
 
-def test_another_space_embeds_everything_anew_and_drops_the_old_vectors(store: Postgres, tree: Path) -> None:
+def test_another_space_embeds_everything_again_and_drops_the_old_vectors(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     before = read_tree(store)
     wider = hashing_settings("embedding.dimension=128")

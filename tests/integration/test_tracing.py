@@ -149,7 +149,7 @@ def test_a_document_that_was_never_stored(ask: Tracer) -> None:
     assert verdict(ask("elsewhere")).step == "never_stored"
 
 
-def test_a_document_that_a_job_deleted_is_told_with_the_job(ask: Tracer, store_with_files: Postgres) -> None:
+def test_a_document_that_a_job_deleted_is_reported_with_the_job(ask: Tracer, store_with_files: Postgres) -> None:
     target = begin(store_with_files, deleted=[draft(FIRST, "")])
     writer = target.open()
     writer.delete([document_id(TENANT, "default", FIRST)])
@@ -168,7 +168,7 @@ def test_a_document_that_a_command_deleted(ask: Tracer, store_with_files: Postgr
     assert "by command" in loss.reason
 
 
-def test_a_document_that_could_not_be_parsed_is_told_with_the_reason_and_the_job(
+def test_a_document_that_could_not_be_parsed_is_reported_with_the_reason_and_the_job(
     ask: Tracer, store_with_files: Postgres
 ) -> None:
     target = publish(store_with_files, draft_with_failure(draft("broken", "text")))
@@ -198,7 +198,7 @@ def restrict(store: Postgres, uri: str, collection: str = "default") -> None:
 
 @pytest.mark.parametrize("groups", [(), ("staff",)])
 @pytest.mark.parametrize("span", ["", "text of"])
-def test_a_document_that_only_others_may_read_is_as_one_that_was_never_stored(
+def test_a_document_that_only_others_can_read_looks_as_if_it_was_never_stored(
     ask: Tracer, store_with_files: Postgres, groups: tuple[str, ...], span: str
 ) -> None:
     restrict(store_with_files, FIRST)
@@ -210,7 +210,7 @@ def test_a_document_that_only_others_may_read_is_as_one_that_was_never_stored(
     assert (verdict(member).step, member.stored.groups) == ("found", ("board", "audit"))
 
 
-def test_a_document_of_another_collection_that_only_others_may_read_is_not_told_of(
+def test_a_document_of_another_collection_that_only_others_can_read_is_not_reported(
     ask: Tracer, store_with_files: Postgres
 ) -> None:
     publish(store_with_files, draft("manual", "text", collection="manuals"), collection="manuals")
@@ -219,7 +219,7 @@ def test_a_document_of_another_collection_that_only_others_may_read_is_not_told_
     assert verdict(ask("manual", replace(QUERY, groups=("board",)))).step == "other_collection"
 
 
-def test_a_failure_that_only_others_may_read_is_not_told_of(ask: Tracer, store_with_files: Postgres) -> None:
+def test_a_failure_that_only_others_can_read_is_not_reported(ask: Tracer, store_with_files: Postgres) -> None:
     publish(store_with_files, draft_with_failure(draft(FIRST, "text")))
     restrict(store_with_files, FIRST)
     assert verdict(ask(FIRST)).step == "never_stored"
@@ -337,7 +337,7 @@ def test_a_leg_that_failed_is_to_blame_when_no_other_knows_the_document(ask: Tra
     assert (loss.step, loss.reason) == ("leg", "bm25 failed: no index")
 
 
-def test_a_leg_by_itself_is_cut_by_k(store_with_files: Postgres) -> None:
+def test_a_single_leg_is_cut_at_k(store_with_files: Postgres) -> None:
     async def trace_leg() -> Facts:
         corpus = CorpusReader(store_with_files)
         try:

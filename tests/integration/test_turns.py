@@ -140,7 +140,7 @@ def test_a_leg_whose_encoder_hangs_in_a_thread_is_left_out(store: Postgres) -> N
     assert stages["dense"].error == "timeout after 0.100 s"
 
 
-def test_the_server_knows_the_limit_also_where_opening_has_failed_before(
+def test_the_server_knows_the_limit_even_if_opening_failed_before(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(store, NOTE)

@@ -74,7 +74,7 @@ def test_a_whole_answer_has_the_form_that_was_asked_for(client: ChatClient) -> N
     assert completion.logprobs
 
 
-def test_whoever_stops_reading_ends_the_work_of_the_engine(client: ChatClient, engine: Engine) -> None:
+def test_a_reader_that_stops_ends_the_work_of_the_engine(client: ChatClient, engine: Engine) -> None:
     async def stop_reading() -> float:
         async with aclosing(client.stream(MESSAGES, temperature=0.0, max_tokens=ENDLESS)) as deltas:
             await anext(deltas)
