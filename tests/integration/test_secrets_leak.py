@@ -169,7 +169,7 @@ def test_no_failure_of_a_command_shows_a_secret(
     for mistake in MISTAKES:
         outcome = make(mistake, rag)
         # the table's own secrets are others
-        assert STEM not in outcome.text, mistake.made
+        assert STEM not in outcome.text, mistake.arguments
     for arguments in (("config", "show", "--json"), ("config", "show"), ("doctor", "--json"), ("store", "status")):
         assert rag(*arguments).code in (0, 3)
     with run_endpoint(*(error_response(status, {"message": f"wrong key {KEY}"}) for status in (401, 500))) as endpoint:
