@@ -1,4 +1,4 @@
-"""Mistakes of users, and what they are told: `python tests/mistakes.py` prints the table.
+"""Mistakes of users, and the messages that they get: `python tests/mistakes.py` prints the table.
 
 Each is made on a small store, with the real command or the real HTTP application. `test_mistakes.py` requires that the
 message names the rule, the value and the remedy, that the exit code or the status is right, and that there is no

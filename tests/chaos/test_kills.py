@@ -1,6 +1,6 @@
 """Whatever is killed, and whenever: the same command again leaves the store as an undisturbed run does.
 
-Out of the default run; `make chaos`. Every moment is drawn from a seed, so that a failure can be repeated.
+Not part of the default run: `make chaos`. Every moment is drawn from a seed, so that a failure can be repeated.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""300 jobs of the queue, and workers that are killed over them."""
+"""300 jobs of the queue, and workers that are killed while they run them."""
 
 import os
 import random

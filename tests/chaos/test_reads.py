@@ -1,4 +1,4 @@
-"""Hybrid reads for minutes beside a writer, and through a restart of Postgres."""
+"""Hybrid reads for minutes during writes, and through a restart of Postgres."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor

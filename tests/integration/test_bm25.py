@@ -1,4 +1,4 @@
-"""The bm25 leg on the real store: what it counts, whom it shows what, and under which snapshot."""
+"""The bm25 leg on the real store: what it counts, what each caller sees, and in which snapshot."""
 
 import asyncio
 import random

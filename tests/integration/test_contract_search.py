@@ -142,7 +142,7 @@ def test_keyword_search_finds_the_words_of_the_question(shop: UUID) -> None:
 
 def test_graph_search_finds_what_is_mentioned_together_with_the_question(shop: UUID) -> None:
     chunks = graph_search("shop", "what of Bob?")
-    assert texts(chunks) == [TEXTS[2], TEXTS[1]]  # the second by Ada, who stands beside Bob
+    assert texts(chunks) == [TEXTS[2], TEXTS[1]]  # the second by Ada, who is mentioned next to Bob
     assert {chunk.source for chunk in chunks} == {"graph"}
     assert is_in_order(chunks)
     assert graph_search("shop", "who is Grace?") == []

@@ -1,4 +1,4 @@
-"""Embedding on GPUs, as far as Ray's accounts go: a real local cluster with GPUs that only Ray believes in."""
+"""Embedding on GPUs as Ray counts them: a real local cluster with GPUs that do not exist."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""How rare the words of a question are, on the real store."""
+"""The idf of a question's words, on the real store."""
 
 import asyncio
 from collections.abc import Mapping

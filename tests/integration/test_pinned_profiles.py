@@ -35,7 +35,7 @@ TEXT = "# Keys\n\nThe keys are replaced every 45 days. The harbour master signs 
 
 
 def load(store: Postgres, folder: Path, text: str) -> Settings:
-    """The settings of the one file, which has this text from now on."""
+    """Writes the text to the settings file, and returns its settings."""
     file = folder / "rag.yaml"
     file.write_text(text)
     return load_settings(file, None, [f"store.url={store.dsn}", "parsing.sandbox=false", "answering.budget=none"], {})
@@ -54,7 +54,7 @@ def enqueue(store: Postgres, settings: Settings, id: str) -> UUID:
 
 
 def run_to_the_end(store: Postgres, settings: Settings, job: UUID) -> dict[str, Any]:
-    """The job, after a runner with these settings has ended it."""
+    """Runs a worker with these settings until the job has ended, and returns the job."""
 
     def row() -> dict[str, Any]:
         with store.connect() as connection:

@@ -1,4 +1,4 @@
-"""A folder of files that mean harm: each costs one row with a true reason, and no other document anything."""
+"""A folder of harmful files: each costs one row with its true reason, and affects no other document."""
 
 import os
 from collections.abc import Iterator, Mapping

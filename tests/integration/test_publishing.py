@@ -1,4 +1,4 @@
-"""What only the real store can show of publishing: its rows, transactions, locks and snapshots."""
+"""Publishing to the real store: its rows, transactions, locks and snapshots."""
 
 import asyncio
 import pickle

@@ -1,4 +1,4 @@
-"""What a scan keeps out, from file to store, and how it is let in."""
+"""Documents that a scan quarantines, from file to store, and their release."""
 
 from pathlib import Path
 from typing import Any

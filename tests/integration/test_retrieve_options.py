@@ -1,4 +1,4 @@
-"""`/v1/retrieve` over a real store: what a request may change, its pages, and what comes if time is over."""
+"""`/v1/retrieve` over a real store: the options of a request, its pages, and its response when time is over."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -189,7 +189,7 @@ def find_hybrid(graph: Services) -> Hybrid:
 
 
 def retrieve_late(graph: Services, **options: object) -> httpx2.Response:
-    """What the lexical leg ranked is there; the dense one is late. Warm, so that nothing else is."""
+    """Retrieves after a warm-up, so that only the dense leg is late; the lexical leg has its ranking."""
     late_options = {"timeout_ms": 500 * SLOW_SECONDS, "top_k": 2, **options}
     warm, late = retrieve(with_legs(graph, dense=Slow()), {"timeout_ms": 30_000}, late_options)
     assert warm.status_code == 200

@@ -1,6 +1,6 @@
-"""Whatever a client sends, what it gets is what `/openapi.json` says: no 500, no status and no body of another kind.
+"""Responses conform to `/openapi.json` whatever a client sends: no 500, no undocumented status or body.
 
-For longer, beside `rag serve`: the command below with `-n 500`, and without `--generation-deterministic`.
+A longer run needs a running `rag serve`: the command below with `-n 500`, and without `--generation-deterministic`.
 """
 
 import os
@@ -34,11 +34,11 @@ OPTIONS = (
     # No schema tells which cursor was given out, or which legs a profile has: well-formed bodies may be refused.
     *("--exclude-checks", "positive_data_acceptance"),
     *("--request-timeout", "100"),  # the first request of a profile loads its models
-    *("--exclude-path-regex", "/events$"),  # as long as the job, for which nobody works here
+    *("--exclude-path-regex", "/events$"),  # it lasts as long as the job, which no worker runs
 )
 CONFIGURATION = """
 [parameters]
-"header.Prefer" = "respond-async"  # nobody ingests here what could be waited for
+"header.Prefer" = "respond-async"  # no worker runs the jobs that a client would wait for
 
 [checks.not_a_server_error]
 # A search of one millisecond can be too slow, and on a busy machine the store can be too slow for the probe after it.

@@ -71,7 +71,7 @@ CREDENTIALS = (
 
 
 class Outputs:
-    """Everything that others can read, by where it stands."""
+    """Everything that others can read, by its place."""
 
     def __init__(self) -> None:
         self.texts: dict[str, list[str]] = {}
@@ -81,7 +81,7 @@ class Outputs:
         self.texts.setdefault(name, []).append(str(text))
 
     def leaks(self) -> dict[str, str]:
-        """The text around the first secret of each."""
+        """The text around the first secret of each place."""
         joined = {name: "\n".join(texts) for name, texts in self.texts.items()}
         places = {name: text.find(STEM) for name, text in joined.items()}
         return {name: joined[name][max(0, at - 300) : at + 100] for name, at in places.items() if at >= 0}
@@ -89,7 +89,7 @@ class Outputs:
 
 @pytest.fixture
 def outputs() -> Iterator[Outputs]:
-    """The logs of all loggers and the spans are added at the end."""
+    """Yields the outputs. Adds the logs of all loggers and the spans at the end, and asserts that no secret leaks."""
     outputs, every = Outputs(), io.StringIO()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(outputs.spans))

@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def small_models(module_store: Postgres, folder: Path) -> list[str]:
-    """The models of the profile for GPUs as tiny ones for a CPU; documents are in the store by them."""
+    """Settings with tiny models for a CPU in place of the GPU profile's. The store has documents that they embedded."""
     bert = tiny_models.bert_files(folder / "bert", "")
     scorer = tiny_models.bert_files(folder / "scorer", "ForSequenceClassification")
     names = ["contradiction", "entailment"]
@@ -92,7 +92,7 @@ def small_models(module_store: Postgres, folder: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def on_cpu(small: list[str]) -> Shape:
-    """The shape for GPUs, where there are two CPUs."""
+    """The shape for GPUs, changed so that two CPUs suffice."""
     shape = read_shape("gpu")
     shape["http_options"]["port"] = find_free_port()
     shape["applications"][0]["import_path"] = "fakes.shapes:build"
@@ -202,7 +202,7 @@ def test_settings_change_under_requests_in_the_same_process_and_a_refused_change
         wait_until(lambda: version(client) != first)
         assert count_reranked(client) == 1
         second = version(client)
-        call_remote(generator().go_on)
+        call_remote(generator().resume)
         answer = under_way.result()
         assert answer.json()["pipeline_version"] == first
         assert answer.json()["grounding"]["method"] == "cross-encoder"

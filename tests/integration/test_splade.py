@@ -1,4 +1,4 @@
-"""The splade leg on the real store: what it scores, whom it shows what, and what a sync does about its weights."""
+"""The splade leg on the real store: what it scores, what each caller sees, and how a sync treats its weights."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

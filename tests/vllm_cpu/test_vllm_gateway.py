@@ -79,9 +79,7 @@ def test_its_tokens_are_counted_and_an_answer_at_their_limit_says_so_and_cites_n
 def test_streamed_or_not_it_is_the_same_answer(
     deployment: "DeploymentHandle", settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "rag_core.answering.generation.openai.fresh_nonce", lambda: "a-nonce"
-    )  # it stands in the prompt
+    monkeypatch.setattr("rag_core.answering.generation.openai.fresh_nonce", lambda: "a-nonce")  # it is in the prompt
     with serve_with_settings(deployment, settings, max_tokens=100) as asking:
         completion = asking.chat.completions.create(**ASKED)
         chunks = list(asking.chat.completions.create(**ASKED, stream=True, stream_options={"include_usage": True}))
