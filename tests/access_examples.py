@@ -49,13 +49,13 @@ class Operation:
     examples: Sequence[Example]
 
 
-def plain(path: str, statuses: Statuses = OF_EVERYONE) -> Example:
+def plain_example(path: str, statuses: Statuses = OF_EVERYONE) -> Example:
     return Example(PLAIN, lambda _world, _owner, _caller: Sent(path=path), statuses)
 
 
 def listing(path: str, *more: Example) -> tuple[Example, ...]:
     """The examples of a listing: its first page, and the page after a cursor of the owner."""
-    return (plain(path), cursor(lambda _world, _owner: path), *more)
+    return (plain_example(path), cursor(lambda _world, _owner: path), *more)
 
 
 def cursor(path: Callable[[World, Person], str], statuses: Statuses = CURSOR) -> Example:
@@ -66,7 +66,7 @@ def cursor(path: Callable[[World, Person], str], statuses: Statuses = CURSOR) ->
     return Example(CURSOR_PLACE, build, statuses)
 
 
-def at(path: Callable[[World, Person], str], statuses: Statuses = OF_TENANT, **sent: Any) -> Example:
+def path_example(path: Callable[[World, Person], str], statuses: Statuses = OF_TENANT, **sent: Any) -> Example:
     return Example(PATH, lambda world, owner, _caller: Sent(path=path(world, owner), **sent), statuses)
 
 
@@ -74,7 +74,7 @@ def body(path: str, build: Callable[[World, Person, Person], Any], statuses: Sta
     return Example(BODY, lambda world, owner, caller: Sent(path=path, json=build(world, owner, caller)), statuses)
 
 
-def keyed(path: str, build: Callable[[World, Person], Any], statuses: Statuses) -> Example:
+def idempotent_request(path: str, build: Callable[[World, Person], Any], statuses: Statuses) -> Example:
     """A request with an idempotency key that the owner has used, too."""
     return Example(
         KEY,
@@ -123,9 +123,9 @@ def chat(_world: World, owner: Person, _caller: Person) -> dict[str, Any]:
 
 
 def next_page(world: World, owner: Person, _caller: Person) -> Sent:
-    asked = {"query": "signing keys"}
-    sent = {**asked, "top_k": 1, "cursor": world.cursor(owner, "/v1/retrieve", asked)}
-    return Sent(path="/v1/retrieve", json=sent)
+    query_body = {"query": "signing keys"}
+    page_body = {**query_body, "top_k": 1, "cursor": world.cursor(owner, "/v1/retrieve", query_body)}
+    return Sent(path="/v1/retrieve", json=page_body)
 
 
 def messages(session: str) -> Callable[[World, Person], str]:
@@ -133,10 +133,10 @@ def messages(session: str) -> Callable[[World, Person], str]:
 
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
-    ("GET", "/healthz"): Operation(None, [plain("/healthz")]),
-    ("GET", "/readyz"): Operation(None, [plain("/readyz")]),
+    ("GET", "/healthz"): Operation(None, [plain_example("/healthz")]),
+    ("GET", "/readyz"): Operation(None, [plain_example("/readyz")]),
     ("GET", "/.well-known/oauth-protected-resource"): Operation(
-        None, [plain("/.well-known/oauth-protected-resource", NO_PROVIDER)]
+        None, [plain_example("/.well-known/oauth-protected-resource", NO_PROVIDER)]
     ),
     ("POST", "/v1/retrieve"): Operation(
         "retrieve:read", [body("/v1/retrieve", search), Example(CURSOR_PLACE, next_page, CURSOR)]
@@ -151,7 +151,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             body("/v1/answer", question),
             body("/v1/answer", referring_question),
             body("/v1/answer", streamed_question),
-            keyed("/v1/answer", lambda *_: {"question": KEYED_QUESTION}, OF_EVERYONE),
+            idempotent_request("/v1/answer", lambda *_: {"question": KEYED_QUESTION}, OF_EVERYONE),
         ],
     ),
     ("POST", "/v1/chat/completions"): Operation(
@@ -161,7 +161,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             body("/v1/chat/completions", lambda *about: {**chat(*about), "stream": True}),
         ],
     ),
-    ("GET", "/v1/models"): Operation("retrieve:read", [plain("/v1/models")]),
+    ("GET", "/v1/models"): Operation("retrieve:read", [plain_example("/v1/models")]),
     ("POST", "/v1/feedback"): Operation(
         "chat:write",
         [
@@ -170,7 +170,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
                 lambda world, owner, _: {"answer_id": world.answers[owner.user], "rating": 1},
                 (201, 404, 404),
             ),
-            keyed(
+            idempotent_request(
                 "/v1/feedback",
                 lambda world, caller: {"answer_id": world.answers[caller.user], "rating": 0},
                 (201, 201, 201),
@@ -191,17 +191,19 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/v1/conversations/{id}/messages"): Operation(
         "chat:write",
         [
-            at(messages("only"), OF_USER),
-            at(lambda world, owner: f"/v1/conversations/{world.reference(owner, 'mine')}/messages", OF_USER),
-            at(lambda *_: "/v1/conversations/mine/messages", OF_EVERYONE),
+            path_example(messages("only"), OF_USER),
+            path_example(lambda world, owner: f"/v1/conversations/{world.reference(owner, 'mine')}/messages", OF_USER),
+            path_example(lambda *_: "/v1/conversations/mine/messages", OF_EVERYONE),
             cursor(messages("only")),
         ],
     ),
     ("PUT", "/v1/conversations/{id}/participants"): Operation(
         "chat:write",
         [
-            at(lambda _world, owner: f"/v1/conversations/only-{owner.user}/participants", OF_USER, json={"users": []}),
-            at(
+            path_example(
+                lambda _world, owner: f"/v1/conversations/only-{owner.user}/participants", OF_USER, json={"users": []}
+            ),
+            path_example(
                 lambda world, owner: f"/v1/conversations/{world.reference(owner, 'mine')}/participants",
                 OF_USER,
                 json={"users": []},
@@ -211,8 +213,8 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("DELETE", "/v1/conversations/{id}"): Operation(
         "memory:delete",
         [
-            at(lambda world, owner: f"/v1/conversations/{world.new_conversation(owner)}", (204, 404, 404)),
-            at(
+            path_example(lambda world, owner: f"/v1/conversations/{world.new_conversation(owner)}", (204, 404, 404)),
+            path_example(
                 lambda world, owner: f"/v1/conversations/{world.reference(owner, world.new_conversation(owner))}",
                 (204, 404, 404),
             ),
@@ -225,59 +227,68 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
             Example(QUERY, lambda *_: Sent(path="/v1/documents", params={"collection": "second"}), OF_EVERYONE),
         ),
     ),
-    ("GET", "/v1/documents/{id}"): Operation("retrieve:read", [at(document)]),
+    ("GET", "/v1/documents/{id}"): Operation("retrieve:read", [path_example(document)]),
     ("DELETE", "/v1/documents/{id}"): Operation(
         "documents:delete",
-        [at(lambda world, owner: f"/v1/documents/{world.belongings[owner.tenant].spare.pop()}", (204, 204, 404))],
+        [
+            path_example(
+                lambda world, owner: f"/v1/documents/{world.belongings[owner.tenant].spare.pop()}", (204, 204, 404)
+            )
+        ],
     ),
     ("GET", "/v1/documents/{id}/content"): Operation(
-        "retrieve:read", [at(lambda world, owner: f"{document(world, owner)}/content")]
+        "retrieve:read", [path_example(lambda world, owner: f"{document(world, owner)}/content")]
     ),
     ("GET", "/v1/documents/{id}/chunks"): Operation(
         "retrieve:read",
         [
-            at(lambda world, owner: f"{document(world, owner)}/chunks"),
+            path_example(lambda world, owner: f"{document(world, owner)}/chunks"),
             cursor(lambda world, owner: f"{document(world, owner)}/chunks"),
         ],
     ),
     ("GET", "/v1/sources/{chunk_id}"): Operation(
-        "retrieve:read", [at(lambda world, owner: f"/v1/sources/{world.belongings[owner.tenant].chunk}")]
+        "retrieve:read", [path_example(lambda world, owner: f"/v1/sources/{world.belongings[owner.tenant].chunk}")]
     ),
     ("GET", "/v1/collections"): Operation("retrieve:read", listing("/v1/collections")),
-    ("GET", "/v1/profiles"): Operation("retrieve:read", [plain("/v1/profiles")]),
+    ("GET", "/v1/profiles"): Operation("retrieve:read", [plain_example("/v1/profiles")]),
     ("POST", "/v1/ingest"): Operation(
         "ingest:write",
         [
             body("/v1/ingest", lambda *_: {"documents": [{"id": "a", "text": "A text."}]}, (202, 202, 202)),
-            keyed("/v1/ingest", lambda *_: KEYED_DOCUMENT, (202, 202, 202)),
+            idempotent_request("/v1/ingest", lambda *_: KEYED_DOCUMENT, (202, 202, 202)),
         ],
     ),
     ("GET", "/v1/jobs"): Operation("jobs:read", listing("/v1/jobs")),
-    ("GET", "/v1/jobs/{id}"): Operation("jobs:read", [at(job), cursor(failed_job)]),
+    ("GET", "/v1/jobs/{id}"): Operation("jobs:read", [path_example(job), cursor(failed_job)]),
     ("POST", "/v1/jobs/{id}/cancel"): Operation(
-        "ingest:write", [at(lambda world, owner: f"/v1/jobs/{world.new_job(owner)}/cancel")]
+        "ingest:write", [path_example(lambda world, owner: f"/v1/jobs/{world.new_job(owner)}/cancel")]
     ),
     ("POST", "/v1/jobs/{id}/retry"): Operation(
         "ingest:write",
-        [at(lambda world, owner: f"/v1/jobs/{world.new_job(owner, is_cancelled=True)}/retry", (202, 202, 404))],
+        [
+            path_example(
+                lambda world, owner: f"/v1/jobs/{world.new_job(owner, is_cancelled=True)}/retry", (202, 202, 404)
+            )
+        ],
     ),
     ("GET", "/v1/jobs/{id}/events"): Operation(
         "jobs:read",
         [
-            at(lambda world, owner: f"{failed_job(world, owner)}/events"),
-            at(lambda world, owner: f"{job(world, owner)}/events", headers={"Last-Event-ID": "0"}),
+            path_example(lambda world, owner: f"{failed_job(world, owner)}/events"),
+            path_example(lambda world, owner: f"{job(world, owner)}/events", headers={"Last-Event-ID": "0"}),
         ],
     ),
     ("GET", "/v1/evaluations"): Operation("evaluate:write", listing("/v1/evaluations")),
     ("GET", "/v1/evaluations/{id}"): Operation(
-        "evaluate:write", [at(lambda world, owner: f"/v1/evaluations/{world.belongings[owner.tenant].runs[0]}")]
+        "evaluate:write",
+        [path_example(lambda world, owner: f"/v1/evaluations/{world.belongings[owner.tenant].runs[0]}")],
     ),
     ("GET", "/v1/experiments"): Operation("evaluate:write", listing("/v1/experiments")),
-    ("GET", "/v1/experiments/{name}"): Operation("evaluate:write", [at(experiment)]),
+    ("GET", "/v1/experiments/{name}"): Operation("evaluate:write", [path_example(experiment)]),
     ("GET", "/v1/experiments/{name}/assignment"): Operation(
         "evaluate:write",
         [
-            at(lambda world, owner: f"{experiment(world, owner)}/assignment", params={"unit": "mine"}),
+            path_example(lambda world, owner: f"{experiment(world, owner)}/assignment", params={"unit": "mine"}),
         ],
     ),
 }

@@ -41,10 +41,10 @@ def try_operation(world: World, method: str, route: str, cells: Counter[tuple[st
 
 def list_credentials(world: World, owner: Person, operation: Operation, example: Example) -> Iterator[Credentials]:
     """All kinds that the route distinguishes, the right ones last: they can delete what the others must not see."""
-    own, colleague, stranger = example.statuses
+    owner_status, colleague_status, stranger_status = example.statuses
     scope = operation.scope
     if scope is None:
-        yield Credentials("no key", "", None, own)
+        yield Credentials("no key", "", None, owner_status)
         return
     yield Credentials("no key", "", None, 401)
     yield Credentials("garbage", "rk_12345678_garbage", None, 401)
@@ -52,10 +52,12 @@ def list_credentials(world: World, owner: Person, operation: Operation, example:
     yield Credentials("expired", world.key(owner, seconds=-1), None, 401)
     yield Credentials("revoked", world.revoked_key(owner), None, 401)
     yield Credentials("wrong scope", world.key(owner, SCOPES - {scope}), owner, 403)
-    yield Credentials("another tenant", world.key(EVE if owner == ADA else ADA), EVE if owner == ADA else ADA, stranger)
+    yield Credentials(
+        "another tenant", world.key(EVE if owner == ADA else ADA), EVE if owner == ADA else ADA, stranger_status
+    )
     if owner == ADA:
-        yield Credentials("another user", world.key(BOB, SCOPES - {"admin"}), BOB, colleague)
-    yield Credentials("right", world.key(owner, frozenset({scope})), owner, own)
+        yield Credentials("another user", world.key(BOB, SCOPES - {"admin"}), BOB, colleague_status)
+    yield Credentials("right", world.key(owner, frozenset({scope})), owner, owner_status)
 
 
 def send(world: World, method: str, sent: Sent, key: str) -> Response:

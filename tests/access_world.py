@@ -241,13 +241,13 @@ def _fill(store: Postgres, home: Path, tenant: str) -> Belongings:
 def _converse(world: World, person: Person) -> None:
     """Opens the person's conversations. Two have the same ids as those of others."""
     question = f"Who replaces the signing keys of {person.word}?"
-    asked = {"question": KEYED_QUESTION}
+    request_body = {"question": KEYED_QUESTION}
     world.answers[person.user] = world.send(
-        person, "POST", "/v1/answer", json=asked, headers={"Idempotency-Key": idempotency_key(person)}
+        person, "POST", "/v1/answer", json=request_body, headers={"Idempotency-Key": idempotency_key(person)}
     )["id"]
     for session in ("mine", "second", f"only-{person.user}", f"talk-{person.user}"):
-        asked = {"question": question, "conversation_id": session}
-        world.send(person, "POST", "/v1/answer", json=asked)
+        request_body = {"question": question, "conversation_id": session}
+        world.send(person, "POST", "/v1/answer", json=request_body)
     rating = {"answer_id": world.answers[person.user], "rating": 0}
     for path, body in (("/v1/feedback", rating), ("/v1/ingest", KEYED_DOCUMENT)):
         world.send(person, "POST", path, json=body, headers={"Idempotency-Key": idempotency_key(person)})

@@ -96,24 +96,25 @@ def read_blocks(document: str) -> list[Block]:
 
 def unknown_blocks(blocks: list[Block]) -> list[Block]:
     """The blocks that are neither run, nor written to a file, nor marked as not run."""
-    known = (*RUN, *PICTURES)
-    return [block for block in blocks if not (block.language in known or block.reason or block.file)]
+    languages = (*RUN, *PICTURES)
+    return [block for block in blocks if not (block.language in languages or block.reason or block.file)]
 
 
 def as_pattern(line: str) -> str:
-    """White space is free, because columns are as wide as their contents. So are numbers of seconds."""
+    """A pattern that matches the line with any white space, because columns are as wide as their contents, and with any
+    numbers of seconds."""
     spaced = re.sub(r"\d+\.\d\d (?=[a-z])", f"{ANYTHING} ", " ".join(line.split()))
     return ".*".join(re.escape(part) for part in spaced.split(ANYTHING))
 
 
-def assert_prints(code: str, shown: str, actual: str) -> None:
+def assert_prints(code: str, expected: str, actual: str) -> None:
     """Fails unless every line that the document shows is in the output, in the same order."""
     actual = " ".join(actual.split())
     position = 0
-    for line in filter(str.strip, shown.splitlines()):
-        found = re.compile(as_pattern(line)).search(actual, position)
-        assert found, f"{code}\nshould print: {line}\nprinted: {actual}"
-        position = found.start() if line.strip() == ANYTHING else found.start() + 1
+    for line in filter(str.strip, expected.splitlines()):
+        match = re.compile(as_pattern(line)).search(actual, position)
+        assert match, f"{code}\nshould print: {line}\nprinted: {actual}"
+        position = match.start() if line.strip() == ANYTHING else match.start() + 1
 
 
 @dataclass
@@ -159,7 +160,7 @@ class Reader:
         for assignment in EXPORT.findall(self.replace(block.text)):
             name, _, value = shlex.split(assignment, comments=True)[0].partition("=")
             variables = {**self._variables(), "PWD": str(self.folder)}
-            expanded = re.sub(r"\$(\w+)", lambda match, known=variables: known.get(match[1], ""), value)
+            expanded = re.sub(r"\$(\w+)", lambda match, values=variables: values.get(match[1], ""), value)
             self.environment = {**self.environment, name: expanded}
         return printed
 
@@ -183,10 +184,10 @@ class Reader:
 
     def _run_in_shell(self, command: str) -> Ran:
         shell = ["bash", "-ec", command]
-        done = subprocess.run(
+        process = subprocess.run(
             shell, cwd=self.folder, env=self._variables(), capture_output=True, text=True, check=False
         )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return Ran(process.returncode, process.stdout, process.stderr)
 
     @contextmanager
     def _serve(self, command: str) -> Iterator[str]:
@@ -229,8 +230,8 @@ class Reader:
         file.write_text(self.replace(block.text))
 
     def replace(self, text: str) -> str:
-        for shown, actual in self.replaced.items():
-            text = text.replace(shown, actual)
+        for placeholder, actual in self.replaced.items():
+            text = text.replace(placeholder, actual)
         return text
 
 

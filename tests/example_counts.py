@@ -7,5 +7,5 @@ ALL = "ALL_EXAMPLES"
 
 
 def scale_examples(count: int) -> int:
-    """A quarter of the examples, but at least 5, unless all were asked for."""
+    """A quarter of the examples, but at least 5, unless all are requested."""
     return count if os.environ.get(ALL) else max(count // 4, 5)

@@ -11,7 +11,7 @@ def question(
     """A question whose relevant document `d` has the rank in the hits, and is first in the dense leg."""
     others = [f"x{i}" for i in range((rank or 11) - 1)]
     value = 1 / rank if rank else 0.0
-    given = {
+    defaults = {
         "text": f"Who keeps seal {number}?",
         "grades": {"d": 1},
         "rankings": {"dense": ["d"], "final": [*others, *(["d"] if rank else [])]},
@@ -20,25 +20,25 @@ def question(
         "seconds": 0.02,
         "lost": {"d": "" if rank else "fuse"},
     }
-    return FinishedQuestion(id=f"q{number}", answer=answer, **{**given, **values})
+    return FinishedQuestion(id=f"q{number}", answer=answer, **{**defaults, **values})
 
 
 def answer(score: float = 1.0, **values: Any) -> FinishedAnswer:
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "text": "The keeper. [1]",
         "finish": "stop",
         "references": ("keeper",),
         "measures": {"token_f1": score},
         "seconds": 0.5,
     }
-    return FinishedAnswer(**{**given, **values})
+    return FinishedAnswer(**{**defaults, **values})
 
 
 def finished_run(*questions: FinishedQuestion, **report: Any) -> FinishedRun:
     """A run with these questions; `report` replaces fields of its report."""
     estimate = {"mean": 0.7, "low": 0.6, "high": 0.8}
     stage = {"measures": {"ndcg@10": estimate, "recall@10": estimate}, "errors": 0}
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "dataset": "seals",
         "split": "test",
         "profile": "default",
@@ -49,7 +49,7 @@ def finished_run(*questions: FinishedQuestion, **report: Any) -> FinishedRun:
         "lost": {"found": 3, "fuse": 1, "store": 0},
         "k": 20,
     }
-    return FinishedRun(report={**given, **report}, questions=questions)
+    return FinishedRun(report={**defaults, **report}, questions=questions)
 
 
 def waterfall(*ids: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Mistakes of users, and what they are told: `python tests/mistakes.py` prints the table.
+"""Mistakes of users, and the messages that they get: `python tests/mistakes.py` prints the table.
 
 Each is made on a small store, with the real command or the real HTTP application. `test_mistakes.py` requires that the
 message names the rule, the value and the remedy, that the exit code or the status is right, and that there is no
@@ -41,7 +41,7 @@ NOWHERE_ID = "00000000-0000-0000-0000-000000000000"
 class Mistake:
     """A command or an HTTP request, its exit code or status, and parts of the message."""
 
-    made: Sequence[str]
+    arguments: Sequence[str]
     code: int
     rule: str
     value: str
@@ -49,7 +49,7 @@ class Mistake:
 
     @property
     def is_request(self) -> bool:
-        return self.made[0] in ("GET", "POST", "DELETE")
+        return self.arguments[0] in ("GET", "POST", "DELETE")
 
 
 def _command(*arguments: str, code: int = 2, rule: str, value: str, remedy: str) -> Mistake:
@@ -364,8 +364,8 @@ def prepare(rag: Rag) -> None:
 
 def make(mistake: Mistake, rag: Rag) -> Outcome:
     if mistake.is_request:
-        return asyncio.run(_send(*mistake.made))
-    ran = rag(*mistake.made)
+        return asyncio.run(_send(*mistake.arguments))
+    ran = rag(*mistake.arguments)
     return Outcome(ran.code, ran.err + ran.out)
 
 
@@ -407,8 +407,8 @@ def main() -> None:
     print("| mistake | code | message | remedy |\n|---|---|---|---|")
     for mistake, outcome in rows:
         message = outcome.message.partition("Error")[2] if "Usage:" in outcome.message else outcome.message
-        made = " ".join(mistake.made if mistake.is_request else ("rag", *mistake.made))
-        cells = (f"`{made.strip()}`", str(outcome.code), message.strip()[:240], mistake.remedy)
+        command = " ".join(mistake.arguments if mistake.is_request else ("rag", *mistake.arguments))
+        cells = (f"`{command.strip()}`", str(outcome.code), message.strip()[:240], mistake.remedy)
         sys.stdout.write(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |\n")
 
 

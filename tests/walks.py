@@ -68,7 +68,7 @@ def is_embedder_required(tree: Tree) -> bool:
     return asyncio.run(embedder.status()).required
 
 
-def built_classes(settings: Settings) -> list[str]:
+def list_classes(settings: Settings) -> list[str]:
     retriever: Retriever | None = build_retriever(settings, CorpusReader(Postgres("host=/nowhere")), RemoteModels())
     classes = []
     while retriever is not None:
@@ -80,7 +80,7 @@ def built_classes(settings: Settings) -> list[str]:
 def every_answer(settings: Settings, retrieval: RetrievalSettings) -> dict[str, Any]:
     reranked = find_reranked_retriever(retrieval)
     return {
-        "built": built_classes(settings),
+        "built": list_classes(settings),
         "has schema": "BackwardsRetriever" in file_schema()["$defs"],
         "versions": [load({**TREE, "depth": depth}).pipeline_version for depth in (30, 40)],
         "missing section": complaint(load, backwards({"type": "splade"})),

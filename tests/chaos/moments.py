@@ -13,7 +13,7 @@ STORED = "select count(*) from rag.documents"
 
 
 def wait_for(documents: int, process: "subprocess.Popen[bytes]", host: Host) -> None:
-    """Until so many are stored. With 0 until there are tables."""
+    """Waits until so many documents are stored; with 0, until the tables exist."""
     with psycopg.connect(embedded.server_dsn(host.home / "postgres"), autocommit=True) as connection:
         while process.poll() is None:
             try:

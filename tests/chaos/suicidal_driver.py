@@ -34,7 +34,7 @@ def kill_at(phase: str, number: int, pid_file: Path) -> None:
                 print("killed", flush=True)
         return execute(connection, *arguments, **options)
 
-    def counted(step: Callable[..., Any]) -> Callable[..., Any]:
+    def count_statements(step: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any) -> Any:
             active.depth = 1
             try:
@@ -46,7 +46,7 @@ def kill_at(phase: str, number: int, pid_file: Path) -> None:
 
     psycopg.Connection.execute = counting_execute  # type: ignore[method-assign]
     for step in PHASES[phase]:
-        setattr(sync._Run, step, counted(getattr(sync._Run, step)))
+        setattr(sync._Run, step, count_statements(getattr(sync._Run, step)))
 
 
 if __name__ == "__main__":

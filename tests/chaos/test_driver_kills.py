@@ -26,9 +26,9 @@ def test_a_server_that_is_killed_while_the_driver_plans_or_finishes_is_waited_fo
 ) -> None:
     command = [sys.executable, str(DRIVER), phase, str(number), str(host.home / "postgres" / "postmaster.pid")]
     command += ["ingest", str(host.folder), "--runner", "inline", "--yes", *SETTINGS]
-    done = subprocess.run(command, env=host.environment, capture_output=True, text=True, timeout=200, check=False)
-    assert "killed" in done.stdout.splitlines(), "the step has fewer statements"
-    assert (done.returncode, done.stderr.count("error")) == (0, 0), done.stderr
+    process = subprocess.run(command, env=host.environment, capture_output=True, text=True, timeout=200, check=False)
+    assert "killed" in process.stdout.splitlines(), "the step has fewer statements"
+    assert (process.returncode, process.stderr.count("error")) == (0, 0), process.stderr
     assert violations(host.store) == []
     assert_identical(read_tree(host.store), undisturbed)
     with host.store.connect() as connection:

@@ -30,7 +30,7 @@ QUESTION = {"question": "Which gate has the key of the tide lamp?"}
 
 @pytest.fixture
 def gateway(host: Host) -> Iterator[str]:
-    """Over a store that it cannot start again by itself."""
+    """The address of a gateway over a store that it cannot start again by itself."""
     assert host.ingest("inline").wait(120) == 0
     port = find_free_port()
     environment = {**os.environ, "RAG_STORE__URL": host.store.dsn, "RAG_HOME": str(host.home)}
@@ -43,40 +43,40 @@ def gateway(host: Host) -> Iterator[str]:
 
 
 def test_a_store_that_is_away_is_503_with_retry_after_and_its_return_needs_no_restart(gateway: str, host: Host) -> None:
-    def asked() -> httpx2.Response:
+    def retrieve() -> httpx2.Response:
         return httpx2.post(f"{gateway}/v1/retrieve", json={"query": QUESTION["question"]}, timeout=30.0)
 
-    assert asked().status_code == 200
+    assert retrieve().status_code == 200
     postmaster(host).send_signal(signal.SIGQUIT)
-    until, refused = time.monotonic() + AWAY, []
-    while time.monotonic() < until:
-        refused.append(asked())
-    assert refused
-    assert {response.status_code for response in refused} == {503}
-    assert all(response.headers["Retry-After"] for response in refused)
-    assert all(response.json()["retryable"] for response in refused)
+    deadline, refusals = time.monotonic() + AWAY, []
+    while time.monotonic() < deadline:
+        refusals.append(retrieve())
+    assert refusals
+    assert {response.status_code for response in refusals} == {503}
+    assert all(response.headers["Retry-After"] for response in refusals)
+    assert all(response.json()["retryable"] for response in refusals)
     assert httpx2.get(f"{gateway}/readyz").status_code == 503
     assert httpx2.get(f"{gateway}/healthz").status_code == 200
 
     embedded.start(host.home / "postgres")
     began = time.monotonic()
-    while asked().status_code != 200:
+    while retrieve().status_code != 200:
         assert time.monotonic() < began + RECOVERY
         time.sleep(0.1)
 
 
 def test_a_thousand_readers_that_leave_amid_an_answer_leave_nothing_behind(gateway: str) -> None:
-    asyncio.run(_left(gateway, 100))  # what grows once, grows here
-    _quiet()
+    asyncio.run(_leave_amid_answers(gateway, 100))  # what grows once, grows here
+    _wait_until_idle()
     before = _memory()
-    asyncio.run(_left(gateway, READERS))
-    _quiet()
+    asyncio.run(_leave_amid_answers(gateway, READERS))
+    _wait_until_idle()
     assert _memory() - before < GROWTH
-    whole = httpx2.post(f"{gateway}/v1/answer", json=QUESTION, timeout=30.0)
-    assert whole.status_code == 200
+    response = httpx2.post(f"{gateway}/v1/answer", json=QUESTION, timeout=30.0)
+    assert response.status_code == 200
 
 
-async def _left(url: str, readers: int) -> None:
+async def _leave_amid_answers(url: str, readers: int) -> None:
     async with httpx2.AsyncClient(timeout=60.0) as client:
         turn = asyncio.Semaphore(AT_ONCE)
 
@@ -88,19 +88,19 @@ async def _left(url: str, readers: int) -> None:
         await asyncio.gather(*(read() for _ in range(readers)))
 
 
-def _quiet() -> None:
-    """Until the gateway does nothing: its replica takes less than a tenth of a CPU for a second."""
-    replicas, until = _replicas(), time.monotonic() + 30.0
-    _busy(replicas)
-    while time.monotonic() < until:
+def _wait_until_idle() -> None:
+    """Waits until the gateway is idle: its replica takes less than a tenth of a CPU for a second."""
+    replicas, deadline = _replicas(), time.monotonic() + 30.0
+    _cpu_percent(replicas)
+    while time.monotonic() < deadline:
         time.sleep(1.0)
-        if _busy(replicas) < 10.0:
+        if _cpu_percent(replicas) < 10.0:
             return
     pytest.fail("the gateway still works, 30 s after its last reader has left")
 
 
-def _busy(replicas: Sequence[psutil.Process]) -> float:
-    """Percents of a CPU since the last look."""
+def _cpu_percent(replicas: Sequence[psutil.Process]) -> float:
+    """The load in percent of one CPU since the previous call."""
     return sum(replica.cpu_percent() for replica in replicas)
 
 
@@ -109,10 +109,10 @@ def _memory() -> int:
 
 
 def _replicas() -> list[psutil.Process]:
-    found = []
+    replicas = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):  # it has just ended
             if "ServeReplica" in " ".join(process.cmdline()):
-                found.append(process)
-    assert found
-    return found
+                replicas.append(process)
+    assert replicas
+    return replicas

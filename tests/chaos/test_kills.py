@@ -1,6 +1,6 @@
 """Whatever is killed, and whenever: the same command again leaves the store as an undisturbed run does.
 
-Out of the default run; `make chaos`. Every moment is drawn from a seed, so that a failure can be repeated.
+Not part of the default run: `make chaos`. Every moment is drawn from a seed, so that a failure can be repeated.
 """
 
 import os
@@ -27,7 +27,7 @@ def driver(process: "subprocess.Popen[bytes]", host: Host) -> psutil.Process:
 
 
 def actor(process: "subprocess.Popen[bytes]", host: Host) -> psutil.Process:
-    """One of Ray's workers that has begun to work, whichever it is."""
+    """Returns any of Ray's workers that has begun to work."""
     return _first_below(process, lambda command: command.startswith("ray::Map"))
 
 
@@ -40,13 +40,13 @@ def server(process: "subprocess.Popen[bytes]", host: Host) -> psutil.Process:
 
 
 def _first_below(process: "subprocess.Popen[bytes]", wanted: Callable[[str], bool]) -> psutil.Process:
-    """Its first descendant with such a command, which may be still to come."""
+    """Waits for a descendant with such a command, and returns the first one."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
-        for each in psutil.Process(process.pid).children(recursive=True):
+        for child in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.Error):
-                if wanted(" ".join(each.cmdline())):
-                    return each
+                if wanted(" ".join(child.cmdline())):
+                    return child
         time.sleep(0.01)
     pytest.fail("the victim was not seen before the job ended")
 
@@ -88,7 +88,8 @@ def test_the_same_command_again_completes_what_a_kill_broke_off(
 
 
 def _reach(seed: int, process: "subprocess.Popen[bytes]", host: Host) -> None:
-    """The first two moments are of a job that starts, without tables and with them, the others amid its documents."""
+    """Waits until the job reaches the moment. The first two are before and after it creates the tables, the others amid
+    its documents."""
     draw = random.Random(seed)
     if seed == 0:
         time.sleep(draw.uniform(0.0, 0.4))
@@ -97,7 +98,7 @@ def _reach(seed: int, process: "subprocess.Popen[bytes]", host: Host) -> None:
 
 
 def _end_group(process: "subprocess.Popen[bytes]") -> None:
-    """A killed driver leaves its Ray cluster behind; it belongs to the session that the driver began."""
+    """Ends the session that the driver began. A killed driver leaves its Ray cluster behind, which belongs to it."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

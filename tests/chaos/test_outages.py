@@ -94,14 +94,14 @@ def test_a_store_that_is_away_for_a_while_is_waited_for(host: Host, undisturbed:
 
 
 def _signal(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
-    """To those that are still there: the server of a connection that was just closed may end meanwhile."""
-    for each in processes:
+    """Sends the signal. Skips processes that have ended, such as the server of a connection that was just closed."""
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
-            each.send_signal(number)
+            process.send_signal(number)
 
 
 def _fill(filler: Path) -> None:
-    """To the last block."""
+    """Fills the file system to the last block."""
     with filler.open("ab", buffering=0) as file:
         for size in (1 << 20, 1 << 12):
             try:

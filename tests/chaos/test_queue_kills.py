@@ -1,4 +1,4 @@
-"""300 jobs of the queue, and workers that are killed over them."""
+"""300 jobs of the queue, and workers that are killed while they run them."""
 
 import os
 import random
@@ -43,7 +43,7 @@ select (select count(*) from rag.documents), (select count(distinct uri) from ra
 
 
 class Workers:
-    """As many as there shall be, whatever happens to them."""
+    """A fixed number of worker processes: `keep` replaces those that died."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings.model_dump_json()
@@ -51,7 +51,7 @@ class Workers:
 
     def keep(self) -> None:
         alive = [process for process in self._processes if process.poll() is None]
-        self._processes = alive + [self._started() for _ in range(WORKERS - len(alive))]
+        self._processes = alive + [self._start() for _ in range(WORKERS - len(alive))]
 
     def kill(self, pid: int) -> None:
         for process in self._processes:
@@ -63,13 +63,13 @@ class Workers:
             process.kill()
             process.wait()
 
-    def _started(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> subprocess.Popen[bytes]:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
         return subprocess.Popen([sys.executable, "-c", WORK, self._settings], env=environment)
 
 
 @contextmanager
-def working(settings: Settings) -> Iterator[Workers]:
+def run_workers(settings: Settings) -> Iterator[Workers]:
     workers = Workers(settings)
     try:
         yield workers
@@ -77,7 +77,7 @@ def working(settings: Settings) -> Iterator[Workers]:
         workers.end()
 
 
-def entered(store: Postgres, settings: Settings, number: int, poison: bool) -> UUID:
+def enqueue_document(store: Postgres, settings: Settings, number: int, poison: bool) -> UUID:
     frozen = settings.model_dump(mode="json", exclude={"store", "tenant"})
     deadly = {"type": "python", "object": "killing:Killing"}
     request = IngestRequest(
@@ -96,9 +96,9 @@ def test_300_jobs_whose_workers_are_killed_are_done_exactly_once_each_and_the_po
 ) -> None:
     settings, draw = hashing_settings(f"store.url={store.dsn}", "parsing.sandbox=false"), random.Random(14)
     poison = draw.randrange(JOBS // 2)
-    jobs = [entered(store, settings, number, number == poison) for number in range(JOBS)]
+    jobs = [enqueue_document(store, settings, number, number == poison) for number in range(JOBS)]
     kills, end = 0, time.monotonic() + PATIENCE
-    with working(settings) as workers, superuser(store) as watcher:
+    with run_workers(settings) as workers, superuser(store) as watcher:
         while watcher.execute(LEFT).fetchone() != (0,) and time.monotonic() < end:
             workers.keep()
             time.sleep(draw.uniform(0.1, 0.6))

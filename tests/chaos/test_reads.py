@@ -1,4 +1,4 @@
-"""Hybrid reads for minutes beside a writer, and through a restart of Postgres."""
+"""Hybrid reads for minutes during writes, and through a restart of Postgres."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ RECOVERY = 5.0
 """Seconds after Postgres answers: the pool's tries to connect are no more than four seconds apart."""
 
 
-def test_ten_thousand_reads_beside_a_writer_see_one_version_of_their_tenant_each(store: Postgres) -> None:
+def test_ten_thousand_reads_during_writes_see_one_version_of_their_tenant_each(store: Postgres) -> None:
     began = time.monotonic()
     reads, merges = read_during_writes(store, READS, n_versions=20)
     assert len(reads) >= READS
@@ -29,12 +29,12 @@ def test_ten_thousand_reads_beside_a_writer_see_one_version_of_their_tenant_each
     assert merges > 0
 
 
-@pytest.mark.parametrize("away", [0.5, 17.0])
-def test_a_restart_fails_reads_by_name_and_only_while_postgres_is_away(host: Host, away: float) -> None:
+@pytest.mark.parametrize("downtime", [0.5, 17.0])
+def test_a_restart_fails_reads_by_name_and_only_while_postgres_is_away(host: Host, downtime: float) -> None:
     store = Postgres.open(host.store.dsn)
     publish_first(store)
     with ThreadPoolExecutor() as threads:
-        restarting = threads.submit(_restart, host, away)
+        restarting = threads.submit(_restart, host, downtime)
         reads = read_while(store, lambda _: not restarting.done(), pause=0.05)
         stopped, started = restarting.result()
     failed = [round(read.ended - started, 1) for read in reads if read.errors]
@@ -42,17 +42,17 @@ def test_a_restart_fails_reads_by_name_and_only_while_postgres_is_away(host: Hos
     print(f"{len(reads)} reads, away for {started - stopped:.1f} s, the longest read {longest:.1f} s")
     print(f"errors, in seconds after the start: {failed}")
     assert any(read.ended < stopped for read in reads)
-    assert failed or longest > away
+    assert failed or longest > downtime
     assert all(stopped - started < ended < RECOVERY for ended in failed)
     assert {read.tenant for read in reads if read.began > started + RECOVERY} == set(TENANTS)
 
 
-def _restart(host: Host, away: float) -> tuple[float, float]:
-    """When it was stopped and when it answered again; some time before the one and after the other passes, too."""
+def _restart(host: Host, downtime: float) -> tuple[float, float]:
+    """Returns the times of the stop and of the start. Waits some time before the stop and after the start."""
     time.sleep(2)
     stopped = time.monotonic()
     embedded.stop(host.home / "postgres")
-    time.sleep(away)
+    time.sleep(downtime)
     embedded.start(host.home / "postgres")
     started = time.monotonic()
     time.sleep(RECOVERY + 3)

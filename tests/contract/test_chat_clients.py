@@ -56,7 +56,7 @@ Serve: TypeAlias = Callable[..., AbstractAsyncContextManager[Served]]
 
 
 @asynccontextmanager
-async def over_http(answer: Answer, **timeouts: float) -> AsyncIterator[Served]:
+async def serve_over_http(answer: Answer, **timeouts: float) -> AsyncIterator[Served]:
     steps = [event if event == HANG else openai_endpoint.event(event) for event in answer.events]
     response = error_response(200, answer.body) if answer.body else ScriptedHttpResponse(steps=steps)
     failing = [error_response(503, {"error": "loading"})] * answer.failures
@@ -66,7 +66,7 @@ async def over_http(answer: Answer, **timeouts: float) -> AsyncIterator[Served]:
 
 
 @asynccontextmanager
-async def over_a_handle(answer: Answer, **timeouts: float) -> AsyncIterator[Served]:
+async def serve_over_handle(answer: Answer, **timeouts: float) -> AsyncIterator[Served]:
     events = [event if event == HANG else chat_deployment.event(event) for event in answer.events]
     deployment = ScriptedDeployment([Body(**answer.body)] if answer.body else events, replaced=answer.failures)
     settings = {"first_token_timeout": LONG, "stall_timeout": LONG} | timeouts
@@ -74,17 +74,17 @@ async def over_a_handle(answer: Answer, **timeouts: float) -> AsyncIterator[Serv
     yield Served(client, lambda: len(deployment.calls), lambda: deployment.cancelled[-1])
 
 
-@pytest.fixture(params=[over_http, over_a_handle])
+@pytest.fixture(params=[serve_over_http, serve_over_handle])
 def serve(request: pytest.FixtureRequest) -> Serve:
-    chosen: Serve = request.param
-    return chosen
+    connect: Serve = request.param
+    return connect
 
 
 def read(serve: Serve, answer: Answer, **timeouts: float) -> tuple[list[CompletionDelta], str, int]:
     """The deltas, the error's text without the name of the other side, and the number of requests."""
     deltas: list[CompletionDelta] = []
 
-    async def reading() -> tuple[str, int]:
+    async def read_deltas() -> tuple[str, int]:
         async with serve(answer, **timeouts) as served:
             stream = served.client.stream(MESSAGES, temperature=0.1, max_tokens=64)
             try:
@@ -95,7 +95,7 @@ def read(serve: Serve, answer: Answer, **timeouts: float) -> tuple[list[Completi
             except GenerationError as error:
                 return error_reason(error), served.count_requests()
 
-    return (deltas, *asyncio.run(reading()))
+    return (deltas, *asyncio.run(read_deltas()))
 
 
 def error_reason(error: GenerationError) -> str:
@@ -137,8 +137,8 @@ def test_an_answer_that_breaks_off_keeps_its_text_is_not_requested_again_and_say
     serve: Serve, events: Sequence[Any], reason: str
 ) -> None:
     timeouts = {"stall_timeout": SOON} if HANG in events else {}
-    deltas, told, requests = read(serve, Answer(events=[WATER, *events]), **timeouts)
-    assert ([delta.text for delta in deltas], told, requests) == (["Water "], reason, 1)
+    deltas, message, requests = read(serve, Answer(events=[WATER, *events]), **timeouts)
+    assert ([delta.text for delta in deltas], message, requests) == (["Water "], reason, 1)
 
 
 def test_without_a_first_token_in_time_there_is_no_answer(serve: Serve) -> None:
@@ -176,11 +176,11 @@ def test_a_whole_answer_has_its_text_and_the_alternatives_of_its_tokens(serve: S
     choice = {"message": {"content": "true"}, "logprobs": {"content": [{"token": "true", "top_logprobs": top}]}}
     expected = Completion(text="true", logprobs=({"true": -0.1, "false": -2.4},))
 
-    async def completed() -> Completion:
+    async def request_completion() -> Completion:
         async with serve(Answer(body={"choices": [choice]}, failures=1)) as served:
             return await _complete(served.client)
 
-    assert asyncio.run(completed()) == expected
+    assert asyncio.run(request_completion()) == expected
     assert complete(ScriptedClient(otherwise=expected)) == expected
 
 
@@ -191,12 +191,12 @@ def test_a_whole_answer_has_its_text_and_the_alternatives_of_its_tokens(serve: S
         ({"error": {"message": "engine died", "code": 500}}, "refused with 500: engine died"),
     ],
 )
-def test_a_whole_answer_that_is_none_is_named(serve: Serve, body: dict[str, Any], reason: str) -> None:
-    async def completed() -> None:
+def test_a_whole_answer_that_is_invalid_is_a_named_error(serve: Serve, body: dict[str, Any], reason: str) -> None:
+    async def request_completion() -> None:
         async with serve(Answer(body=body)) as served:
             await _complete(served.client)
 
     with pytest.raises(GenerationError, match=f"{reason}$"):
-        asyncio.run(completed())
+        asyncio.run(request_completion())
     with pytest.raises(GenerationError, match=f"{reason}$"):
         complete(ScriptedClient(error=GenerationError(reason)))

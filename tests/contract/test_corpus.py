@@ -31,11 +31,11 @@ class Corpus(Protocol):
     """The two corpora, as these tests need them."""
 
     def writer(self, tenant: str = TENANT, collection: str = "default") -> Any:
-        """Of a new run, which is higher than all before it."""
+        """A writer of a new run, which is higher than all before it."""
         ...
 
     def ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
-        """With a reader."""
+        """Runs the question with a reader."""
         ...
 
     def restrict(self, document_id: UUID, groups: Sequence[str]) -> None: ...
@@ -67,14 +67,14 @@ class InPostgres:
         return self._writers[-1]
 
     def ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
-        async def asked() -> T:
+        async def run_with_reader() -> T:
             reader = CorpusReader(self._store)
             try:
                 return await question(reader)
             finally:
                 await reader.close()
 
-        return _run(asked())
+        return _run(run_with_reader())
 
     def restrict(self, document_id: UUID, groups: Sequence[str]) -> None:
         with superuser(self._store) as connection:
@@ -86,14 +86,14 @@ class InPostgres:
 
 
 def _run(work: Awaitable[T]) -> T:
-    async def working() -> T:
+    async def run() -> T:
         return await work
 
-    return asyncio.run(working())
+    return asyncio.run(run())
 
 
 class Indexed(InPostgres):
-    """With an index of its vectors, however few they are."""
+    """A corpus in Postgres that has an index of its vectors, even if they are few."""
 
     def ask(self, question: Callable[[Any], Awaitable[T]]) -> T:
         Maintenance(build_at=1).run(self._store, TENANT)
@@ -117,16 +117,16 @@ def corpus(request: pytest.FixtureRequest) -> Iterator[Corpus]:
     in_postgres.close()
 
 
-def found(corpus: Corpus, text: str, k: int = 100, space: Space = SPACE, query: Query = QUERY) -> list[Hit]:
-    async def retrieved(reader: Any) -> list[Hit]:
+def search_dense(corpus: Corpus, text: str, k: int = 100, space: Space = SPACE, query: Query = QUERY) -> list[Hit]:
+    async def fetch_hits(reader: Any) -> list[Hit]:
         async with reader.snapshot(query):
             return list(await reader.fetch_hits(query, "dense", await reader.rank_dense(query, vector(text), space, k)))
 
-    return corpus.ask(retrieved)
+    return corpus.ask(fetch_hits)
 
 
 def texts(corpus: Corpus, **query: Any) -> set[str]:
-    return {hit.chunk.text for hit in found(corpus, "anything", query=replace(QUERY, **query))}
+    return {hit.chunk.text for hit in search_dense(corpus, "anything", query=replace(QUERY, **query))}
 
 
 def hashes(*drafts: Draft) -> list[bytes]:
@@ -137,7 +137,7 @@ def test_what_was_published_is_read_back_as_it_was(corpus: Corpus) -> None:
     about = {"authors": ["Ana", "Bo"], "year": 2024, "score": 0.5, "open": True, "note": "ä€😀\n"}
     note = draft("file:///a.md", "Zwölf Boxkämpfer", "😀 second", metadata=about, prefix="Title > Part")
     corpus.writer().publish([note])
-    best, other = found(corpus, "Title > Part\n😀 second")
+    best, other = search_dense(corpus, "Title > Part\n😀 second")
     assert (other.chunk, best.chunk) == note.chunks
     assert (best.origin.uri, best.origin.title, best.origin.metadata) == ("file:///a.md", "A title", about)
     assert best.origin.updated_at is not None
@@ -149,9 +149,9 @@ def test_vectors_are_known_again_by_the_text_that_was_embedded(corpus: Corpus) -
     note = draft("file:///a.md", "one", "two", prefix="Title")
     writer = corpus.writer()
     writer.publish([note])
-    known = writer.find_vectors([*hashes(note), text_hash("one"), text_hash("three")])
-    assert known.keys() == set(hashes(note))
-    np.testing.assert_allclose(np.stack([known[key] for key in hashes(note)]), note.vectors, atol=1e-3)
+    vectors_by_hash = writer.find_vectors([*hashes(note), text_hash("one"), text_hash("three")])
+    assert vectors_by_hash.keys() == set(hashes(note))
+    np.testing.assert_allclose(np.stack([vectors_by_hash[key] for key in hashes(note)]), note.vectors, atol=1e-3)
 
 
 def test_vectors_are_known_in_every_collection_of_the_tenant_and_to_no_other_tenant(corpus: Corpus) -> None:
@@ -164,10 +164,10 @@ def test_vectors_are_known_in_every_collection_of_the_tenant_and_to_no_other_ten
 def test_publishing_the_same_draft_again_changes_nothing(corpus: Corpus) -> None:
     writer, note = corpus.writer(), draft("file:///a.md", "one", "two")
     writer.publish([note])
-    before = found(corpus, "one")
+    before = search_dense(corpus, "one")
     writer.publish([note])
     corpus.writer().publish([note])
-    assert found(corpus, "one") == before
+    assert search_dense(corpus, "one") == before
 
 
 def test_an_older_run_changes_nothing(corpus: Corpus) -> None:
@@ -191,23 +191,26 @@ def test_unchanged_chunks_keep_their_ids_when_their_document_changes_around_them
     first, second = draft("file:///a.md", "one", "two", "three"), draft("file:///a.md", "new", "three", "one")
     corpus.writer().publish([first])
     corpus.writer().publish([second])
-    chunks = sorted((hit.chunk for hit in found(corpus, "new")), key=lambda chunk: chunk.ordinal)
+    chunks = sorted((hit.chunk for hit in search_dense(corpus, "new")), key=lambda chunk: chunk.ordinal)
     assert tuple(chunks) == second.chunks
     assert [chunk.id for chunk in chunks[1:]] == [first.chunks[2].id, first.chunks[0].id]
 
 
 def test_a_text_that_stands_twice_in_a_document_is_two_chunks(corpus: Corpus) -> None:
     corpus.writer().publish([draft("file:///a.md", "twice", "twice", "once")])
-    assert found(corpus, "once")[0].chunk.ordinal == 2
+    assert search_dense(corpus, "once")[0].chunk.ordinal == 2
     corpus.writer().publish([draft("file:///a.md", "once", "twice")])
-    assert sorted((hit.chunk.ordinal, hit.chunk.text) for hit in found(corpus, "once")) == [(0, "once"), (1, "twice")]
+    assert sorted((hit.chunk.ordinal, hit.chunk.text) for hit in search_dense(corpus, "once")) == [
+        (0, "once"),
+        (1, "twice"),
+    ]
 
 
 def test_a_chunk_under_a_new_heading_keeps_its_id_and_gets_a_new_vector(corpus: Corpus) -> None:
     corpus.writer().publish([draft("file:///a.md", "one", prefix="Old")])
-    [before] = found(corpus, "Old\none")
+    [before] = search_dense(corpus, "Old\none")
     corpus.writer().publish([draft("file:///a.md", "one", prefix="New")])
-    [after] = found(corpus, "New\none")
+    [after] = search_dense(corpus, "New\none")
     assert (after.chunk.id, after.chunk.prefix) == (before.chunk.id, "New")
     assert after.score == pytest.approx(1.0, abs=1e-3)
 
@@ -216,7 +219,7 @@ def test_a_document_with_the_bytes_that_are_stored_only_gets_its_new_time(corpus
     note = draft("file:///a.md", "one", metadata={"kind": "memo"})
     corpus.writer().publish([note])
     corpus.writer().publish([same_draft(note, modified_ns=MODIFIED_NS + 10**9)])
-    [hit] = found(corpus, "one")
+    [hit] = search_dense(corpus, "one")
     assert hit.chunk == note.chunks[0]
     assert hit.origin.metadata == {"kind": "memo"}
     assert hit.origin.updated_at is not None
@@ -227,7 +230,7 @@ def test_a_document_that_fails_for_the_moment_is_searched_as_it_was(corpus: Corp
     note = draft("file:///a.md", "one", "two", metadata={"kind": "memo"})
     corpus.writer().publish([note])
     corpus.writer().publish([draft_with_failure(note, retryable=True)])
-    hits = found(corpus, "one", query=replace(QUERY, filters=parse_filter(comparison("kind", "eq", "memo"))))
+    hits = search_dense(corpus, "one", query=replace(QUERY, filters=parse_filter(comparison("kind", "eq", "memo"))))
     assert [hit.chunk for hit in hits] == list(note.chunks)
     assert (hits[0].origin.title, hits[0].origin.metadata) == ("A title", {"kind": "memo"})
 
@@ -254,7 +257,7 @@ def test_what_is_deleted_leaves_nothing_behind(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize(
     "corpus",
-    ["memory", *(pytest.param(each, marks=pytest.mark.postgres) for each in ("postgres", "indexed"))],
+    ["memory", *(pytest.param(kind, marks=pytest.mark.postgres) for kind in ("postgres", "indexed"))],
     indirect=True,
 )
 def test_nearest_is_exact(corpus: Corpus) -> None:
@@ -265,15 +268,15 @@ def test_nearest_is_exact(corpus: Corpus) -> None:
     products = stored.astype(np.float64) @ vector("question").astype(np.float16).astype(np.float64)
     ranking = [(ids[place], products[place]) for place in np.argsort(-products)]
     for k in (1, 7, 60, 100):
-        hits = found(corpus, "question", k)
+        hits = search_dense(corpus, "question", k)
         assert [hit.chunk.id for hit in hits] == [id for id, _ in ranking[:k]]
         assert [hit.score for hit in hits] == pytest.approx([score for _, score in ranking[:k]], abs=1e-5)
 
 
 def test_equal_scores_are_ranked_by_id(corpus: Corpus) -> None:
     corpus.writer().publish([draft(f"file:///{n}.md", "the same") for n in range(8)])
-    hits = found(corpus, "the same", k=5)
-    assert [hit.chunk.id for hit in hits] == sorted(hit.chunk.id for hit in found(corpus, "the same"))[:5]
+    hits = search_dense(corpus, "the same", k=5)
+    assert [hit.chunk.id for hit in hits] == sorted(hit.chunk.id for hit in search_dense(corpus, "the same"))[:5]
 
 
 def test_hits_come_in_the_order_of_the_ranking_without_those_that_are_gone(corpus: Corpus) -> None:
@@ -289,14 +292,14 @@ def test_a_snapshot_stays_as_it_was_opened(corpus: Corpus) -> None:
     writer.publish([note])
     newer = corpus.writer()
 
-    async def across_a_change(reader: Any) -> list[str]:
+    async def read_across_change(reader: Any) -> list[str]:
         async with reader.snapshot(QUERY):
             await reader.rank_dense(QUERY, vector("one"), SPACE, 1)
             newer.publish([draft("file:///a.md", "two")])
             ranking = await reader.rank_dense(QUERY, vector("one"), SPACE, 1)
             return [hit.chunk.text for hit in await reader.fetch_hits(QUERY, "dense", ranking)]
 
-    assert corpus.ask(across_a_change) == ["one"]
+    assert corpus.ask(read_across_change) == ["one"]
     assert texts(corpus) == {"two"}
 
 
@@ -305,24 +308,24 @@ def test_a_snapshot_of_one_tenant_shows_nothing_to_another(corpus: Corpus) -> No
     corpus.writer(tenant=OTHER_TENANT).publish([draft("file:///a.md", "theirs", tenant=OTHER_TENANT)])
     theirs = replace(QUERY, tenant=OTHER_TENANT)
 
-    async def within_a_snapshot(reader: Any) -> list[str]:
+    async def read_within_snapshot(reader: Any) -> list[str]:
         async with reader.snapshot(QUERY):
             ranking = await reader.rank_dense(theirs, vector("mine"), SPACE, 10)
             return [hit.chunk.text for hit in await reader.fetch_hits(theirs, "dense", ranking)]
 
-    assert corpus.ask(within_a_snapshot) == ["theirs"]
+    assert corpus.ask(read_within_snapshot) == ["theirs"]
 
 
-def test_a_snapshot_hides_what_the_asker_of_the_moment_may_not_read(corpus: Corpus) -> None:
+def test_a_snapshot_hides_what_the_current_caller_cannot_read(corpus: Corpus) -> None:
     note = draft("file:///a.md", "hidden")
     corpus.writer().publish([note])
     corpus.restrict(note.id, ["staff"])
 
-    async def within_a_snapshot_of_the_staff(reader: Any) -> list[tuple[UUID, float]]:
+    async def read_within_staff_snapshot(reader: Any) -> list[tuple[UUID, float]]:
         async with reader.snapshot(replace(QUERY, groups=("staff",))):
             return list(await reader.rank_dense(QUERY, vector("hidden"), SPACE, 10))
 
-    assert corpus.ask(within_a_snapshot_of_the_staff) == []
+    assert corpus.ask(read_within_staff_snapshot) == []
 
 
 def test_tenants_and_collections_of_equal_names_and_uris_do_not_meet(corpus: Corpus) -> None:
@@ -360,7 +363,7 @@ def test_a_collection_that_the_tenant_does_not_have_is_not_found(corpus: Corpus,
 def test_vectors_of_another_space_are_not_compared(corpus: Corpus) -> None:
     corpus.writer().publish([draft("file:///a.md", "one")])
     with pytest.raises(SpaceError, match=r"vectors of test-encoder\b.* other-encoder"):
-        found(corpus, "one", space=OTHER_SPACE)
+        search_dense(corpus, "one", space=OTHER_SPACE)
 
 
 def comparison(key: str, type: str, value: object) -> dict[str, object]:
@@ -458,18 +461,20 @@ ABOUT: dict[str, Any] = {
 )
 def test_a_comparison_passes(corpus: Corpus, passing: dict[tuple[str, str, Any], str]) -> None:
     publish_about(corpus)
-    assert {case: passed(corpus, comparison(case[0], case[1], listed_value(case[2]))) for case in passing} == passing
+    assert {
+        case: matching_texts(corpus, comparison(case[0], case[1], tuple_to_list(case[2]))) for case in passing
+    } == passing
 
 
 def test_comparisons_are_combined(corpus: Corpus) -> None:
     publish_about(corpus)
     green, memo = comparison("tags", "eq", "green"), comparison("kind", "eq", "memo")
     late = comparison("year", "gt", 2024)
-    assert passed(corpus, every(green, late)) == "b"
-    assert passed(corpus, either(memo, late)) == "abc"
-    assert passed(corpus, every(green, either(memo, late), comparison("open", "ne", False))) == "a"
-    assert passed(corpus, either(every(memo, late), every(green, late))) == "b"
-    assert passed(corpus, every(memo)) == "a"
+    assert matching_texts(corpus, all_of(green, late)) == "b"
+    assert matching_texts(corpus, any_of(memo, late)) == "abc"
+    assert matching_texts(corpus, all_of(green, any_of(memo, late), comparison("open", "ne", False))) == "a"
+    assert matching_texts(corpus, any_of(all_of(memo, late), all_of(green, late))) == "b"
+    assert matching_texts(corpus, all_of(memo)) == "a"
 
 
 PLACES: dict[str, dict[str, Any]] = {
@@ -522,38 +527,40 @@ def test_a_comparison_with_its_place_is_the_chunks_own(
     shadowed = {"page": 5, "section": "Keys"}
     notes = [draft(f"file:///{name}.md", name, metadata=shadowed, about_chunks=at) for name, at in PLACES.items()]
     corpus.writer().publish(notes)
-    assert {case: passed(corpus, comparison(case[0], case[1], listed_value(case[2]))) for case in passing} == passing
+    assert {
+        case: matching_texts(corpus, comparison(case[0], case[1], tuple_to_list(case[2]))) for case in passing
+    } == passing
 
 
 def test_places_are_combined_with_metadata(corpus: Corpus) -> None:
     corpus.writer().publish([draft("file:///a.md", "a", metadata={"kind": "memo"}, about_chunks={"page": 2})])
     corpus.writer().publish([draft("file:///b.md", "b", metadata={"kind": "memo"}, about_chunks={"page": 3})])
     memo, late = comparison("kind", "eq", "memo"), comparison("page", "gte", 3)
-    assert passed(corpus, every(memo, late)) == "b"
-    assert passed(corpus, either(memo, late)) == "ab"
+    assert matching_texts(corpus, all_of(memo, late)) == "b"
+    assert matching_texts(corpus, any_of(memo, late)) == "ab"
 
 
 def test_a_chunk_that_moves_to_another_page_is_found_there(corpus: Corpus) -> None:
     corpus.writer().publish([draft("file:///a.md", "a", about_chunks={"page": 2})])
     corpus.writer().publish([draft("file:///a.md", "a", about_chunks={"page": 3})])
-    assert passed(corpus, comparison("page", "eq", 2)) == ""
-    assert passed(corpus, comparison("page", "eq", 3)) == "a"
+    assert matching_texts(corpus, comparison("page", "eq", 2)) == ""
+    assert matching_texts(corpus, comparison("page", "eq", 3)) == "a"
 
 
 def test_a_hit_has_its_neighbours_in_text_order(corpus: Corpus) -> None:
     note = draft("file:///a.md", "zero", "one", "two", "three", "four")
     corpus.writer().publish([note, draft("file:///b.md", "alone")])
 
-    async def near(reader: Any) -> list[list[str]]:
+    async def fetch_neighbours(reader: Any) -> list[list[str]]:
         async with reader.snapshot(QUERY):
             ranking = [(note.chunks[at].id, 1.0) for at in (2, 0)]
             ranking.append((draft("file:///b.md", "alone").chunks[0].id, 0.5))
             hits = await reader.fetch_hits(QUERY, "dense", ranking)
-            found = await reader.fetch_neighbours(QUERY, hits, before=1, after=2)
-            assert found[0][0] == note.chunks[1]
-            return [[chunk.text for chunk in chunks] for chunks in found]
+            neighbours = await reader.fetch_neighbours(QUERY, hits, before=1, after=2)
+            assert neighbours[0][0] == note.chunks[1]
+            return [[chunk.text for chunk in chunks] for chunks in neighbours]
 
-    assert corpus.ask(near) == [["one", "three", "four"], ["one", "two"], []]
+    assert corpus.ask(fetch_neighbours) == [["one", "three", "four"], ["one", "two"], []]
 
 
 def test_neighbours_are_of_the_version_that_was_searched(corpus: Corpus) -> None:
@@ -561,39 +568,39 @@ def test_neighbours_are_of_the_version_that_was_searched(corpus: Corpus) -> None
     writer.publish([note])
     newer = corpus.writer()
 
-    async def across_a_change(reader: Any) -> list[str]:
+    async def read_across_change(reader: Any) -> list[str]:
         async with reader.snapshot(QUERY):
             hits = await reader.fetch_hits(QUERY, "dense", [(note.chunks[0].id, 1.0)])
             newer.publish([draft("file:///a.md", "one", "changed")])
             [chunks] = await reader.fetch_neighbours(QUERY, hits, before=1, after=1)
             return [chunk.text for chunk in chunks]
 
-    assert corpus.ask(across_a_change) == ["two"]
+    assert corpus.ask(read_across_change) == ["two"]
 
 
 def test_filters_follow_the_metadata_of_the_newest_version(corpus: Corpus) -> None:
     corpus.writer().publish([draft("file:///a.md", "a", metadata={"kind": "memo", "old": 1})])
     corpus.writer().publish([draft("file:///a.md", "a", metadata={"kind": "report"})])
-    assert passed(corpus, comparison("kind", "eq", "memo")) == ""
-    assert passed(corpus, comparison("old", "gt", 0)) == ""
-    assert passed(corpus, comparison("kind", "eq", "report")) == "a"
+    assert matching_texts(corpus, comparison("kind", "eq", "memo")) == ""
+    assert matching_texts(corpus, comparison("old", "gt", 0)) == ""
+    assert matching_texts(corpus, comparison("kind", "eq", "report")) == "a"
 
 
 def publish_about(corpus: Corpus) -> None:
     corpus.writer().publish([draft(f"file:///{name}.md", name, metadata=about) for name, about in ABOUT.items()])
 
 
-def listed_value(value: object) -> object:
+def tuple_to_list(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def passed(corpus: Corpus, filter: dict[str, object]) -> str:
+def matching_texts(corpus: Corpus, filter: dict[str, object]) -> str:
     return "".join(sorted(texts(corpus, filters=parse_filter(filter))))
 
 
-def every(*filters: dict[str, object]) -> dict[str, object]:
+def all_of(*filters: dict[str, object]) -> dict[str, object]:
     return {"type": "and", "filters": list(filters)}
 
 
-def either(*filters: dict[str, object]) -> dict[str, object]:
+def any_of(*filters: dict[str, object]) -> dict[str, object]:
     return {"type": "or", "filters": list(filters)}

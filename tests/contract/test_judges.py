@@ -32,10 +32,10 @@ JUDGES = ["lexical", "words alone", "cross_encoder", "classes", "llm", "verbatim
 
 @pytest.fixture(scope="module", params=JUDGES)
 def judge(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Judge:
-    return made(request.param, tmp_path_factory.mktemp("judge"))
+    return build_judge(request.param, tmp_path_factory.mktemp("judge"))
 
 
-def made(name: str, folder: Path) -> Judge:
+def build_judge(name: str, folder: Path) -> Judge:
     match name:
         case "lexical":
             return build_local_judge(LexicalJudge(type="lexical"), BertEmbedder(type="bert", model="all-MiniLM-L6-v2"))
@@ -52,17 +52,17 @@ def made(name: str, folder: Path) -> Judge:
     return build_local_judge(CrossEncoderJudge(type="cross_encoder", model=str(model), batch_size=2), HASHING)
 
 
-def judged(judge: Judge, answer: Answer) -> Verdict:
+def judge_answer(judge: Judge, answer: Answer) -> Verdict:
     return asyncio.run(judge.judge(answer, PASSAGES))
 
 
-def answered(text: str = TEXT) -> Answer:
+def cite_text(text: str = TEXT) -> Answer:
     return cite(text, PASSAGES, "default")
 
 
 def test_claims_lie_in_the_answer_in_order_and_scores_are_from_0_to_1(judge: Judge) -> None:
-    answer = answered()
-    verdict = judged(judge, answer)
+    answer = cite_text()
+    verdict = judge_answer(judge, answer)
     assert verdict.method
     assert [claim.start for claim in verdict.claims] == sorted(claim.start for claim in verdict.claims)
     for claim in verdict.claims:
@@ -74,26 +74,28 @@ def test_claims_lie_in_the_answer_in_order_and_scores_are_from_0_to_1(judge: Jud
 
 
 def test_every_citation_gets_the_grade_of_its_claim(judge: Judge) -> None:
-    answer = answered()
+    answer = cite_text()
     assert answer.citations
-    verdict = judged(judge, answer)
-    assert {each.claim for each in answer.citations} <= {(claim.start, claim.end) for claim in verdict.claims}
-    assert all(each.grade != "unchecked" for each in grade_citations(replace(answer, verdict=verdict)).citations)
+    verdict = judge_answer(judge, answer)
+    assert {citation.claim for citation in answer.citations} <= {(claim.start, claim.end) for claim in verdict.claims}
+    assert all(
+        citation.grade != "unchecked" for citation in grade_citations(replace(answer, verdict=verdict)).citations
+    )
 
 
 def test_an_answer_without_a_claim_is_unchecked(judge: Judge) -> None:
     for text in ("", " \n ", "# Keys"):
-        assert (verdict := judged(judge, Answer(text=text))).grade == "unchecked", text
+        assert (verdict := judge_answer(judge, Answer(text=text))).grade == "unchecked", text
         assert verdict.claims == ()
 
 
-def test_an_answer_is_judged_alike_twice_and_beside_others(judge: Judge) -> None:
-    answers = [answered(), Answer(text="Two keys turn."), answered("The doors are of oak [1].")]
+def test_an_answer_is_judged_equally_twice_and_among_others(judge: Judge) -> None:
+    answers = [cite_text(), Answer(text="Two keys turn."), cite_text("The doors are of oak [1].")]
 
-    async def together() -> list[Verdict]:
+    async def judge_together() -> list[Verdict]:
         return await asyncio.gather(*(judge.judge(answer, PASSAGES) for answer in answers * 3))
 
-    alone = [judged(judge, answer) for answer in answers]
-    for verdict, expected in zip(asyncio.run(together()), alone * 3, strict=True):
+    alone = [judge_answer(judge, answer) for answer in answers]
+    for verdict, expected in zip(asyncio.run(judge_together()), alone * 3, strict=True):
         assert [claim.grade for claim in verdict.claims] == [claim.grade for claim in expected.claims]
         assert verdict.score == pytest.approx(expected.score, abs=1e-4)

@@ -65,7 +65,7 @@ def splade(corpus: Any) -> Leg:
     return SpladeLeg(corpus, Weights(), "model")
 
 
-def scripted(corpus: Any) -> Leg:
+def constant_leg(corpus: Any) -> Leg:
     return ScriptedLeg(scores={id: float(n % 4) for n, id in enumerate(ALL)})
 
 
@@ -84,17 +84,17 @@ Ask = Callable[[Callable[[Leg], Awaitable[T]]], T]
         pytest.param((bm25, True), id="bm25", marks=pytest.mark.postgres),
         pytest.param((splade, True), id="splade", marks=pytest.mark.postgres),
         pytest.param((dense, False), id="dense in memory"),
-        pytest.param((scripted, False), id="scripted"),
+        pytest.param((constant_leg, False), id="scripted"),
     ]
 )
 def ask(request: pytest.FixtureRequest) -> Ask[Any]:
-    """Runs something with the leg, over the notes."""
+    """Returns a function that runs something with the leg, over the notes."""
     make, stored = request.param
     store = request.getfixturevalue("store") if stored else None
     if store:
         publish(store, *map(weigh_draft, NOTES), splade="model")
 
-    async def asked(work: Callable[[Leg], Awaitable[T]]) -> T:
+    async def run_with_leg(work: Callable[[Leg], Awaitable[T]]) -> T:
         corpus = CorpusReader(store) if store else in_memory()
         try:
             return await work(make(corpus))
@@ -102,33 +102,33 @@ def ask(request: pytest.FixtureRequest) -> Ask[Any]:
             if isinstance(corpus, CorpusReader):
                 await corpus.close()
 
-    return lambda work: asyncio.run(asked(work))
+    return lambda work: asyncio.run(run_with_leg(work))
 
 
-def ranked(ask: Ask[Ranking], k: int = 100, query: Query = QUERY) -> Ranking:
+def rank(ask: Ask[Ranking], k: int = 100, query: Query = QUERY) -> Ranking:
     return ask(lambda leg: leg.rank(query, k))
 
 
 def test_a_ranking_is_best_first_with_ties_by_id_and_every_chunk_once(ask: Ask[Ranking]) -> None:
-    ranking = ranked(ask)
+    ranking = rank(ask)
     assert len(ranking) >= 4
     assert ranking == sorted(ranking, key=lambda pair: (-pair[1], pair[0]))
     assert len({id for id, _ in ranking}) == len(ranking)
 
 
 def test_the_first_k_are_the_beginning_of_the_whole_ranking(ask: Ask[Ranking]) -> None:
-    assert ranked(ask, 3) == ranked(ask)[:3]
+    assert rank(ask, 3) == rank(ask)[:3]
 
 
-def test_scores_are_those_of_the_ranking_in_the_order_asked_for(ask: Ask[Any]) -> None:
-    ranking = ranked(ask)
+def test_scores_are_those_of_the_ranking_in_the_requested_order(ask: Ask[Any]) -> None:
+    ranking = rank(ask)
     for ids in ([id for id, _ in ranking], [id for id, _ in reversed(ranking)], [ranking[1][0]], []):
         scores = ask(lambda leg, ids=ids: leg.score(QUERY, ids))
         assert scores == pytest.approx([dict(ranking)[id] for id in ids], rel=1e-6)
 
 
 def test_chunks_below_k_have_their_scores_too(ask: Ask[Any]) -> None:
-    ranking = ranked(ask)
+    ranking = rank(ask)
     last = ranking[-1]
     assert ask(lambda leg: leg.score(QUERY, [last[0]])) == pytest.approx([last[1]], rel=1e-6)
 
@@ -136,14 +136,14 @@ def test_chunks_below_k_have_their_scores_too(ask: Ask[Any]) -> None:
 def test_a_question_is_encoded_once_however_often_the_leg_is_asked() -> None:
     embedder = Vectors()
 
-    async def asked() -> None:
+    async def rank_three_times() -> None:
         leg = DenseLeg(in_memory(), embedder, SPACE)  # type: ignore[arg-type]
         for _ in range(2):
             ranking = await leg.rank(QUERY, 2)
             await leg.score(QUERY, [id for id, _ in ranking])
         await leg.rank(replace(QUERY, text="another"), 2)
 
-    asyncio.run(asked())
+    asyncio.run(rank_three_times())
     assert embedder.embedded == ["rotated keys", "another"]
 
 
@@ -152,7 +152,7 @@ def test_a_question_is_weighed_once_however_often_the_leg_is_asked(store: Postgr
     publish(store, *map(weigh_draft, NOTES), splade="model")
     weigher = Weights()
 
-    async def asked() -> None:
+    async def rank_three_times() -> None:
         corpus = CorpusReader(store)
         leg = SpladeLeg(corpus, weigher, "model")
         for _ in range(2):
@@ -161,16 +161,16 @@ def test_a_question_is_weighed_once_however_often_the_leg_is_asked(store: Postgr
         await leg.rank(replace(QUERY, text="another"), 2)
         await corpus.close()
 
-    asyncio.run(asked())
+    asyncio.run(rank_three_times())
     assert weigher.weighed == ["rotated keys", "another"]
 
 
 def test_a_chunk_without_a_vector_has_no_cosine(ask: Ask[Any]) -> None:
     stranger: Draft = draft("file:///c.md", "never stored")
 
-    async def scored(leg: Leg) -> list[float]:
+    async def score_both(leg: Leg) -> list[float]:
         return await leg.score(QUERY, [stranger.chunks[0].id, ALL[0]])
 
-    first, second = ask(scored)
+    first, second = ask(score_both)
     assert np.isnan(first) or first == 0  # which is what bm25 gives a chunk without the question's words
-    assert second == pytest.approx(dict(ranked(ask))[ALL[0]], rel=1e-6)
+    assert second == pytest.approx(dict(rank(ask))[ALL[0]], rel=1e-6)

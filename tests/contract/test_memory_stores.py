@@ -31,17 +31,17 @@ def turn(text: str, role: str = "user", minute: int = 0, **metadata: Any) -> Tur
 
 def save(memory: SessionStore, *turns: Turn, session_id: str = "s") -> None:
     async def work() -> None:
-        for each in turns:
-            await memory.save_turn(session_id, each)
+        for next_turn in turns:
+            await memory.save_turn(session_id, next_turn)
 
     asyncio.run(work())
 
 
 def ask(work: Callable[[], Awaitable[T]]) -> T:
-    async def asked() -> T:
+    async def run() -> T:
         return await work()
 
-    return asyncio.run(asked())
+    return asyncio.run(run())
 
 
 def history(memory: SessionStore, limit: int = 10, session_id: str = "s") -> list[Turn]:
@@ -60,10 +60,10 @@ def test_turns_come_back_as_they_were_saved_and_in_their_order(memory: SessionSt
     assert history(memory, 0) == history(memory, session_id="another") == []
 
 
-def test_a_turn_that_is_saved_again_is_there_once(memory: SessionStore) -> None:
+def test_a_turn_that_is_saved_again_is_stored_once(memory: SessionStore) -> None:
     first = turn("one")
     save(memory, first, turn("two"), first)
-    assert [each.content for each in history(memory)] == ["one", "two"]
+    assert [saved_turn.content for saved_turn in history(memory)] == ["one", "two"]
 
 
 def test_a_turn_that_comes_late_does_not_set_the_clock_of_its_session_back(memory: SessionStore) -> None:

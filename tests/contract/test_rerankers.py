@@ -25,7 +25,7 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module", params=["cross_encoder", "late_interaction", "tokens", "lexical", "scripted"])
-def chosen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reranker:
+def reranker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Reranker:
     if request.param == "scripted":
         return ScriptedReranker(word="e")
     return build_reranker(settings(request.param, tmp_path_factory.mktemp(request.param)), HttpPool())
@@ -41,36 +41,36 @@ def settings(name: str, folder: Path) -> RerankerSettings:
     return LateInteractionReranker(type="late_interaction", model=str(model), precision="fp32", batch_size=2)
 
 
-def scores(chosen: Reranker, question: str, texts: list[str]) -> list[float]:
-    return asyncio.run(chosen.score(question, texts))
+def scores(reranker: Reranker, question: str, texts: list[str]) -> list[float]:
+    return asyncio.run(reranker.score(question, texts))
 
 
-def test_a_score_for_each_text_in_the_order_given(chosen: Reranker) -> None:
-    given = scores(chosen, QUESTION, TEXTS)
-    assert len(given) == len(TEXTS)
-    assert len(set(given)) > 3
-    assert scores(chosen, QUESTION, TEXTS[::-1]) == pytest.approx(given[::-1], abs=1e-4)
+def test_a_score_for_each_text_in_the_order_given(reranker: Reranker) -> None:
+    text_scores = scores(reranker, QUESTION, TEXTS)
+    assert len(text_scores) == len(TEXTS)
+    assert len(set(text_scores)) > 3
+    assert scores(reranker, QUESTION, TEXTS[::-1]) == pytest.approx(text_scores[::-1], abs=1e-4)
 
 
-def test_no_texts_no_scores(chosen: Reranker) -> None:
-    assert scores(chosen, QUESTION, []) == []
+def test_no_texts_no_scores(reranker: Reranker) -> None:
+    assert scores(reranker, QUESTION, []) == []
 
 
-def test_an_empty_question_is_answered_too(chosen: Reranker) -> None:
-    assert len(scores(chosen, "", ["keys", ""])) == 2
+def test_an_empty_question_is_answered_too(reranker: Reranker) -> None:
+    assert len(scores(reranker, "", ["keys", ""])) == 2
 
 
-def test_equal_texts_score_alike_wherever_they_stand(chosen: Reranker) -> None:
-    first, *_, last = scores(chosen, QUESTION, ["keys", *TEXTS, "keys"])
+def test_equal_texts_have_equal_scores_at_every_position(reranker: Reranker) -> None:
+    first, *_, last = scores(reranker, QUESTION, ["keys", *TEXTS, "keys"])
     assert first == pytest.approx(last, abs=1e-4)
 
 
-def test_questions_asked_at_once_get_the_scores_that_they_get_alone(chosen: Reranker) -> None:
+def test_questions_asked_at_once_get_the_scores_that_they_get_alone(reranker: Reranker) -> None:
     questions = [QUESTION, "doors", "two keys and a house " * 20]
 
-    async def together() -> list[list[float]]:
-        return await asyncio.gather(*(chosen.score(question, TEXTS) for question in questions * 4))
+    async def score_together() -> list[list[float]]:
+        return await asyncio.gather(*(reranker.score(question, TEXTS) for question in questions * 4))
 
-    alone = [scores(chosen, question, TEXTS) for question in questions]
-    for given, expected in zip(asyncio.run(together()), alone * 4, strict=True):
-        assert given == pytest.approx(expected, abs=1e-4)
+    alone = [scores(reranker, question, TEXTS) for question in questions]
+    for actual, expected in zip(asyncio.run(score_together()), alone * 4, strict=True):
+        assert actual == pytest.approx(expected, abs=1e-4)

@@ -40,27 +40,27 @@ class InMemory:
 
 
 class InPostgres:
-    """Each time by another object: what was written is in the store, and not in the one that wrote it."""
+    """A store in Postgres. Each question gets a new object, so only what the database holds is found."""
 
     def __init__(self, postgres: Postgres, tenant: str = TENANT, name: str = "parts", dimension: int = 3) -> None:
         self._opened = postgres, tenant, name, dimension
 
     def ask(self, question: Callable[[BaseVectorStore], Awaitable[T]]) -> T:
-        async def asked() -> T:
+        async def run_with_store() -> T:
             store = PostgresVectorStore(*self._opened)
             try:
                 return await question(store)
             finally:
                 await store.close()
 
-        return _run(asked())
+        return _run(run_with_store())
 
 
 def _run(work: Awaitable[T]) -> T:
-    async def working() -> T:
+    async def run() -> T:
         return await work
 
-    return asyncio.run(working())
+    return asyncio.run(run())
 
 
 @pytest.fixture(params=["memory", pytest.param("postgres", marks=pytest.mark.postgres)])
@@ -84,7 +84,7 @@ def ids(results: Sequence[SearchResult]) -> list[str]:
     return [result.id for result in results]
 
 
-def passing(store: Store, filters: Any) -> set[str]:
+def matching_ids(store: Store, filters: Any) -> set[str]:
     return set(ids(search(store, 1, 1, 1, filters=filters)))
 
 
@@ -106,28 +106,28 @@ def test_scores_are_the_cosines_that_numpy_computes(vectors: Store) -> None:
     query = np.array([0.3, -0.2, 0.9])
     add(vectors, *(Vector(id=f"{n:02}", values=row.tolist()) for n, row in enumerate(rows)))
     cosines = rows @ query / np.linalg.norm(rows, axis=1) / np.linalg.norm(query)
-    found = search(vectors, *query, top_k=50)
-    assert [int(result.id) for result in found] == np.argsort(-cosines).tolist()
-    assert [result.score for result in found] == pytest.approx(np.sort(cosines)[::-1].tolist(), abs=1e-6)
+    results = search(vectors, *query, top_k=50)
+    assert [int(result.id) for result in results] == np.argsort(-cosines).tolist()
+    assert [result.score for result in results] == pytest.approx(np.sort(cosines)[::-1].tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize("length", [1e-320, 1e-30, 1e30, 1e300])
 def test_a_vector_of_any_length_has_its_cosines(vectors: Store, length: float) -> None:
     add(vectors, *PARTS, Vector(id="any", values=[length, length, 0]))
-    assert [each.score for each in search(vectors, 1, 0, 0, top_k=2)] == pytest.approx([1, 2**-0.5], abs=1e-6)
-    assert [each.score for each in search(vectors, length, 0, 0, top_k=2)] == pytest.approx([1, 2**-0.5], abs=1e-6)
+    assert [result.score for result in search(vectors, 1, 0, 0, top_k=2)] == pytest.approx([1, 2**-0.5], abs=1e-6)
+    assert [result.score for result in search(vectors, length, 0, 0, top_k=2)] == pytest.approx([1, 2**-0.5], abs=1e-6)
 
 
 def test_what_is_found_can_be_changed_without_changing_what_is_stored(vectors: Store) -> None:
     metadata: dict[str, Any] = {"tags": ["metal"]}
     add(vectors, Vector(id="key", values=[1, 0, 0], metadata=metadata))
 
-    async def changed(opened: BaseVectorStore) -> list[SearchResult]:
-        (found,) = await opened.search([1, 0, 0])
-        found.metadata["tags"].append("soft")  # type: ignore[union-attr]
+    async def change_result(opened: BaseVectorStore) -> list[SearchResult]:
+        (result,) = await opened.search([1, 0, 0])
+        result.metadata["tags"].append("soft")  # type: ignore[union-attr]
         return await opened.search([1, 0, 0])
 
-    assert vectors.ask(changed)[0].metadata == metadata
+    assert vectors.ask(change_result)[0].metadata == metadata
 
 
 def test_an_empty_store_has_nothing(vectors: Store) -> None:
@@ -146,8 +146,8 @@ def test_a_vector_of_the_same_id_takes_the_place_of_the_former(vectors: Store) -
     add(vectors, *PARTS)
     add(vectors, Vector(id="key", values=[0, 1, 0], metadata={"kind": "report"}))
     assert ids(search(vectors, 0, 1, 0, top_k=1)) == ["key"]
-    assert passing(vectors, {"key": "kind", "type": "eq", "value": "memo"}) == set()
-    assert passing(vectors, {"key": "kind", "type": "eq", "value": "report"}) == {"key"}
+    assert matching_ids(vectors, {"key": "kind", "type": "eq", "value": "memo"}) == set()
+    assert matching_ids(vectors, {"key": "kind", "type": "eq", "value": "report"}) == {"key"}
     assert len(search(vectors, 1, 1, 1)) == 3
 
 
@@ -161,7 +161,7 @@ def test_what_is_deleted_is_counted_and_not_found_again(vectors: Store) -> None:
     add(vectors, *PARTS)
     assert delete(vectors, "key", "none", "door") == 2
     assert ids(search(vectors, 1, 0, 0)) == ["lock"]
-    assert passing(vectors, {"key": "kind", "type": "eq", "value": "memo"}) == set()
+    assert matching_ids(vectors, {"key": "kind", "type": "eq", "value": "memo"}) == set()
 
 
 @pytest.mark.parametrize(
@@ -183,14 +183,14 @@ def test_what_is_deleted_is_counted_and_not_found_again(vectors: Store) -> None:
 )
 def test_filters_compare_metadata(vectors: Store, key: str, type: str, value: Any, passes: set[str]) -> None:
     add(vectors, *PARTS)
-    assert passing(vectors, {"key": key, "type": type, "value": value}) == passes
+    assert matching_ids(vectors, {"key": key, "type": type, "value": value}) == passes
 
 
 def test_filters_combine(vectors: Store) -> None:
     add(vectors, *PARTS)
     memo, late = {"key": "kind", "type": "eq", "value": "memo"}, {"key": "year", "type": "gte", "value": 2025}
-    assert passing(vectors, {"type": "or", "filters": [memo, late]}) == {"key", "lock"}
-    assert passing(vectors, {"type": "and", "filters": [memo, late]}) == set()
+    assert matching_ids(vectors, {"type": "or", "filters": [memo, late]}) == {"key", "lock"}
+    assert matching_ids(vectors, {"type": "and", "filters": [memo, late]}) == set()
 
 
 def test_a_filter_is_applied_before_the_cut_at_top_k(vectors: Store) -> None:
@@ -244,7 +244,7 @@ def test_a_long_text_is_kept_but_not_compared(vectors: Store) -> None:
     text = "word " * 5000
     add(vectors, Vector(id="long", values=[1, 0, 0], metadata={"text": text}))
     assert search(vectors, 1, 0, 0)[0].metadata == {"text": text}
-    assert passing(vectors, {"key": "text", "type": "eq", "value": text}) == set()
+    assert matching_ids(vectors, {"key": "text", "type": "eq", "value": text}) == set()
 
 
 def test_at_least_one_is_asked_for(vectors: Store) -> None:
@@ -270,9 +270,9 @@ def test_a_store_is_not_opened_with_another_dimension(store: Postgres) -> None:
 
 @pytest.mark.postgres
 def test_many_that_write_the_same_at_once_do_not_lock_each_other_out(store: Postgres) -> None:
-    async def at_once(opened: BaseVectorStore) -> None:
+    async def add_at_once(opened: BaseVectorStore) -> None:
         batches = [[Vector(id=str(n), values=[1, n, writer]) for n in range(20)] for writer in range(4)]
         await asyncio.gather(*(opened.add(batch if n % 2 else batch[::-1]) for n, batch in enumerate(batches)))
 
-    InPostgres(store).ask(at_once)
+    InPostgres(store).ask(add_at_once)
     assert len(search(InPostgres(store), 1, 0, 0, top_k=100)) == 20

@@ -22,13 +22,13 @@ class ScriptedCall:
     async def __anext__(self) -> object:
         if self.at == len(self.yields):
             raise StopAsyncIteration
-        each = self.yields[self.at]
+        output = self.yields[self.at]
         self.at += 1
-        if each == HANG:
+        if output == HANG:
             await asyncio.Event().wait()
-        if isinstance(each, BaseException):
-            raise each
-        return each
+        if isinstance(output, BaseException):
+            raise output
+        return output
 
     def cancel(self) -> None:
         self.cancelled = True

@@ -35,7 +35,7 @@ def batches(folder: Path) -> list[dict[str, Any]]:
     return [batch for batch in begun if batch["texts"] != ["ready"]]
 
 
-def configured_app(arguments: dict[str, str]) -> Any:
+def build_app(arguments: dict[str, str]) -> Any:
     """Builds the embedder's application from settings in JSON, like a Serve config does."""
     from rag_core.config import Settings
     from serve.models.deployments import embedder_app

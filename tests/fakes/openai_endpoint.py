@@ -120,11 +120,11 @@ def run_endpoint(*responses: ScriptedHttpResponse) -> Iterator[Endpoint]:
 
 @asynccontextmanager
 async def connect(endpoint: Endpoint, api_key_env: str = "", **settings: Any) -> AsyncIterator[ChatClient]:
-    """A client whose connections are closed with the block. It waits long, and does not retry, unless told to."""
-    chosen = {"first_token_timeout": 60.0, "stall_timeout": 60.0, "attempts": 1} | settings
+    """A client whose connections are closed with the block. By default it waits long and does not retry."""
+    options = {"first_token_timeout": 60.0, "stall_timeout": 60.0, "attempts": 1} | settings
     async with aclosing(HttpPool()) as pool:
         transport = HttpTransport(pool, base_url=endpoint.url, api_key_env=api_key_env)
-        yield ChatClient(transport, model="llama", **chosen)
+        yield ChatClient(transport, model="llama", **options)
 
 
 async def _run_server(endpoint: Endpoint, started: Event, stop: Event) -> None:

@@ -25,24 +25,24 @@ class Scripted:
     """A model that always gives the same answer, counts its calls, and can be paused in the middle."""
 
     def __init__(self) -> None:
-        self._asked, self._goes_on = 0, asyncio.Event()
-        self._goes_on.set()
+        self._questions, self._resumed = 0, asyncio.Event()
+        self._resumed.set()
 
     async def chat(self, _body: Mapping[str, Any]) -> AsyncIterator[list[str]]:
-        self._asked += 1
+        self._questions += 1
         for piece in PIECES:
             yield [_event({"index": 0, "delta": {"content": piece}, "finish_reason": None})]
-            await self._goes_on.wait()
+            await self._resumed.wait()
         yield [_event({"index": 0, "delta": {}, "finish_reason": "stop"}), "data: [DONE]\n\n"]
 
-    async def asked(self) -> int:
-        return self._asked
+    async def count_questions(self) -> int:
+        return self._questions
 
     async def hold(self) -> None:
-        self._goes_on.clear()
+        self._resumed.clear()
 
-    async def go_on(self) -> None:
-        self._goes_on.set()
+    async def resume(self) -> None:
+        self._resumed.set()
 
     async def check_health(self) -> None:
         pass
@@ -51,19 +51,19 @@ class Scripted:
 def chat(handle: Handle) -> ChatCall:
     streaming = handle.options(stream=True).chat
 
-    def begun(body: Mapping[str, Any]) -> ResponseStream:
+    def begin_stream(body: Mapping[str, Any]) -> ResponseStream:
         return cast(ResponseStream, streaming.remote(dict(body)))
 
-    return begun
+    return begin_stream
 
 
-def scripted(settings: LlmSettings) -> Application:
+def build_scripted(settings: LlmSettings) -> Application:
     named = Scripted.options(name=llm_name(settings), ray_actor_options={"num_cpus": 0})  # type: ignore[attr-defined]
     app: Application = named.bind()
     return app
 
 
-ENGINE = Engine(deployment=scripted, chat=chat)
+ENGINE = Engine(deployment=build_scripted, chat=chat)
 
 
 def build(arguments: Arguments) -> Application:

@@ -42,10 +42,10 @@ def test_commands_show_what_belongs_to_the_user_of_the_key(
         ("ask", "Who replaces the signing keys?", "--server", server, "--json"),
         ("feedback", world.answers[person.user], "--thumbs", "up", "--server", server, "--json"),
     ]
-    shown = [rag(*command) for command in commands]
-    assert [ran.code for ran in shown] == [0, 0, 0]
-    assert TENANT_WORDS[person.tenant] in shown[0].out
-    assert not [word for word in foreign_words(person) for ran in shown if word in ran.out + ran.err]
+    runs = [rag(*command) for command in commands]
+    assert [ran.code for ran in runs] == [0, 0, 0]
+    assert TENANT_WORDS[person.tenant] in runs[0].out
+    assert not [word for word in foreign_words(person) for ran in runs if word in ran.out + ran.err]
 
 
 def test_commands_fail_for_the_answer_of_another_user(

@@ -41,13 +41,13 @@ def run(rag: Rag, *arguments: str, code: int = 0) -> str:
     return ran.out
 
 
-def asked(rag: Rag, *arguments: str, code: int = 0) -> dict[str, Any]:
+def ask_json(rag: Rag, *arguments: str, code: int = 0) -> dict[str, Any]:
     reply: dict[str, Any] = json.loads(run(rag, "ask", *arguments, "--json", code=code))
     return reply
 
 
 def test_every_citation_is_verbatim_in_its_stored_document(rag: Rag) -> None:
-    reply = asked(rag, "How often are the signing keys replaced?")
+    reply = ask_json(rag, "How often are the signing keys replaced?")
     assert reply["answer"].startswith("Signing keys are replaced every 45 days. [")
     assert reply["verdict"]["verdict"] == "supported"
     assert reply["verdict"]["method"] == "verbatim"
@@ -60,8 +60,8 @@ def test_every_citation_is_verbatim_in_its_stored_document(rag: Rag) -> None:
             assert reply["answer"][span["start"] : span["end"]] == f"[{citation['n']}]"
 
 
-def test_a_reply_tells_its_stages_and_what_they_did_not_do(rag: Rag) -> None:
-    reply = asked(rag, "How often are the signing keys replaced?", "--explain")
+def test_a_reply_reports_its_stages_and_what_they_did_not_do(rag: Rag) -> None:
+    reply = ask_json(rag, "How often are the signing keys replaced?", "--explain")
     stages = {stage["stage"]: stage for stage in reply["stages"]}
     assert next(iter(stages)) == "history"
     assert stages["history"]["skipped"] == "no session"
@@ -74,16 +74,16 @@ def test_a_reply_tells_its_stages_and_what_they_did_not_do(rag: Rag) -> None:
 
 def test_a_pipe_gets_plain_text_with_its_sources_and_its_verdict(rag: Rag) -> None:
     printed = run(rag, "ask", "When does the sea lock open?")
-    answer, _, rest = printed.partition("\n\n")
+    answer, _, footer = printed.partition("\n\n")
     assert answer == "The sea lock opens two hours before high water. [1]"
-    assert "[1] Locks · today" in rest
-    assert "✓ “The sea lock opens two hours before high water.”" in rest
-    assert "✓ supported by verbatim" in rest
+    assert "[1] Locks · today" in footer
+    assert "✓ “The sea lock opens two hours before high water.”" in footer
+    assert "✓ supported by verbatim" in footer
     assert "\x1b" not in printed
 
 
 def test_what_the_sources_do_not_say_is_not_made_up(rag: Rag) -> None:
-    reply = asked(rag, "Which enzyme does ribavirin inhibit?")
+    reply = ask_json(rag, "Which enzyme does ribavirin inhibit?")
     assert reply["finish"] == "abstained"
     assert reply["answer"].startswith("The sources do not answer this. Closest to the question: ")
     assert reply["citations"] == []
@@ -97,25 +97,25 @@ def test_verbose_shows_every_stage_as_a_bar(rag: Rag) -> None:
 
 
 def test_a_collection_that_is_not_there_is_a_usage_error(rag: Rag) -> None:
-    reply = asked(rag, "anything", "--collection", "nowhere", code=2)
+    reply = ask_json(rag, "anything", "--collection", "nowhere", code=2)
     assert "no collection 'nowhere'" in reply["error"]["message"]
 
 
 def test_a_setting_that_contradicts_itself_is_refused_by_name(rag: Rag) -> None:
     settings = ["--set", "guard.mode=regenerate", "--set", "guard.stream=sentence"]
-    reply = asked(rag, "anything", *settings, code=2)
+    reply = ask_json(rag, "anything", *settings, code=2)
     assert "stream must be after or buffer, got sentence" in reply["error"]["message"]
 
 
 def openai(url: str, **settings: str) -> list[str]:
-    chosen = {"type": "openai", "model": "m", "base_url": url, **settings}
-    return [part for key, value in chosen.items() for part in ("--set", f"generation.{key}={value}")]
+    options = {"type": "openai", "model": "m", "base_url": url, **settings}
+    return [part for key, value in options.items() for part in ("--set", f"generation.{key}={value}")]
 
 
 def test_a_language_model_is_held_to_its_sources(rag: Rag) -> None:
     written = stream_response("Signing keys are replaced every 45 days [1", "]. They cost 900 crowns [1]. More [7].")
     with run_endpoint(written) as endpoint:
-        reply = asked(rag, "How often are the signing keys replaced?", *openai(endpoint.url))
+        reply = ask_json(rag, "How often are the signing keys replaced?", *openai(endpoint.url))
     text = "Signing keys are replaced every 45 days [1]. They cost 900 crowns [1]. More."
     assert reply["answer"] == text
     grades = [(text[claim["start"] : claim["end"]], claim["verdict"]) for claim in reply["verdict"]["claims"]]
@@ -126,16 +126,16 @@ def test_a_language_model_is_held_to_its_sources(rag: Rag) -> None:
     assert generated["figures"]["prompt_tokens"] == 40
 
 
-def test_where_the_endpoint_is_away_sentences_are_quoted_and_that_is_said(rag: Rag) -> None:
+def test_if_the_endpoint_is_away_sentences_are_quoted_and_the_answer_says_so(rag: Rag) -> None:
     settings = openai("http://127.0.0.1:9/v1", attempts="1")
-    reply = asked(rag, "How often are the signing keys replaced?", *settings)
+    reply = ask_json(rag, "How often are the signing keys replaced?", *settings)
     assert reply["answer"].startswith("Signing keys are replaced every 45 days. [")
     assert reply["degraded"] == ["model"]
 
 
 def test_a_command_has_no_time_limit_for_a_leg(rag: Rag, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAG_ANSWERING__BUDGET")
-    stages = {stage["stage"]: stage for stage in asked(rag, "When does the sea lock open?")["stages"]}
+    stages = {stage["stage"]: stage for stage in ask_json(rag, "When does the sea lock open?")["stages"]}
     assert stages["bm25"]["limit_ms"] > 30_000  # the whole answer's
 
 
@@ -189,7 +189,8 @@ def test_an_endpoint_that_refuses_without_a_fallback_is_a_named_error_without_th
 
 @pytest.mark.usefixtures("rag")
 def test_an_interrupt_ends_the_answer_and_the_request_below_it() -> None:
-    """A shell that runs the tests in the background has interrupts ignored, and children inherit that."""
+    """A shell that runs the tests in the background ignores interrupts, and its children inherit this until
+    `preexec_fn` undoes it."""
     with run_endpoint(ScriptedHttpResponse(steps=[piece("Signing keys are replaced "), HANG])) as endpoint:
         command = [*RAG, "ask", "How often are the signing keys replaced?", *openai(endpoint.url)]
         heed = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
@@ -213,8 +214,8 @@ def test_an_interrupt_ends_the_answer_and_the_request_below_it() -> None:
     ],
 )
 def test_what_is_no_question_is_refused(rag: Rag, question: str, complaint: str) -> None:
-    assert asked(rag, question, code=2)["error"]["message"] == complaint
+    assert ask_json(rag, question, code=2)["error"]["message"] == complaint
 
 
 def test_half_a_character_in_a_question_harms_nobody(rag: Rag) -> None:
-    assert asked(rag, "When does the sea lock open? \udcff")["finish"] == "stop"
+    assert ask_json(rag, "When does the sea lock open? \udcff")["finish"] == "stop"

@@ -37,12 +37,12 @@ STRANGER = "a-stranger"
 
 
 def entries(store: Postgres, tenant: str = TENANT) -> list[dict[str, Any]]:
-    """Oldest first, without the row of this reading."""
+    """The rows of the audit, oldest first, without the row of this reading."""
     with store.connect() as connection:
         return Audit(connection, tenant).list_entries(limit=10_000)[:0:-1]
 
 
-def verified(store: Postgres, tenant: str = TENANT) -> Verification:
+def verify(store: Postgres, tenant: str = TENANT) -> Verification:
     with store.connect() as connection:
         return Audit(connection, tenant).verify()
 
@@ -91,7 +91,7 @@ def test_every_change_has_its_row(store: Postgres) -> None:
         *("ingest", "jobs.end", "ingest", "jobs.cancel", "documents.delete", "keys.create", "keys.revoke"),
         *("feedback.give", "conversations.share", "conversations.erase", "collections.drop"),
     ]
-    assert verified(store).broken is None
+    assert verify(store).broken is None
 
 
 def test_a_change_that_fails_has_no_row(store: Postgres) -> None:
@@ -128,7 +128,7 @@ def test_after_the_erasure_of_a_user_the_chain_is_intact_and_only_a_pseudonym_is
         connection.execute("delete from audit_users where tenant = %s and user_id = 'ada'", [TENANT])
     first, second = entries(store)
     assert first["user"] == second["user"] != "ada"
-    assert verified(store).broken is None
+    assert verify(store).broken is None
 
 
 def test_eight_writers_make_one_chain_without_gaps(store: Postgres) -> None:
@@ -139,7 +139,7 @@ def test_eight_writers_make_one_chain_without_gaps(store: Postgres) -> None:
     with ThreadPoolExecutor(8) as writers:
         list(writers.map(write, range(8)))
     assert [entry["n"] for entry in entries(store)] == list(range(1, 201))
-    assert verified(store).broken is None
+    assert verify(store).broken is None
 
 
 def test_tenants_have_chains_of_their_own(store: Postgres) -> None:
@@ -186,7 +186,7 @@ def test_whatever_is_changed_in_the_chain_is_found(store: Postgres, statement: s
         add(connection, 5)
         Audit(connection, TENANT).verify()
     tamper(store, statement)
-    broken = verified(store).broken
+    broken = verify(store).broken
     assert broken is not None
     assert (broken.n, broken.reason[: len(reason)]) == (number, reason)
 
@@ -230,7 +230,7 @@ def test_the_months_are_partitions_that_are_made_when_they_begin(store: Postgres
     with superuser(store) as connection:
         statement = f"select count(*) from rag.audit_{next_year:%Y_%m}"  # noqa: S608
         assert connection.execute(statement.encode()).fetchone() == (2,)
-    assert verified(store).broken is None
+    assert verify(store).broken is None
 
 
 def test_after_retention_the_chain_starts_at_the_row_that_was_dropped_last(store: Postgres) -> None:
@@ -246,9 +246,9 @@ def test_after_retention_the_chain_starts_at_the_row_that_was_dropped_last(store
         dropped = connection.execute("select drop_audit_months(%s)", [later]).fetchall()
     assert f"audit_{datetime.now(UTC):%Y_%m}" in {name for (name,) in dropped}
     assert [entry["n"] for entry in entries(store)] == [4, 5]
-    result = verified(store)
+    result = verify(store)
     assert (result.start.n, result.broken) == (3, None)
-    assert verified(store, STRANGER).broken is None
+    assert verify(store, STRANGER).broken is None
     assert entries(store, STRANGER)[0]["n"] == 2  # of the verification before
 
 
@@ -265,7 +265,7 @@ def test_no_month_is_dropped_during_a_check(store: Postgres, monkeypatch: pytest
 
     with monkeypatch.context() as patched:
         patched.setattr(Audit, "_read_ends", drop_before)
-        result = verified(store)
+        result = verify(store)
     assert (result.start.n, result.end.n, result.broken) == (0, 3, None)
 
 
@@ -276,7 +276,7 @@ def test_a_month_is_dropped_after_a_dump_has_ended_and_not_waited_for(store: Pos
         dump.execute("lock table rag.audit in access share mode")
         assert keep_audit_months(store, -70) == []
     assert f"audit_{datetime.now(UTC):%Y_%m}" in keep_audit_months(store, -70)
-    assert verified(store).broken is None
+    assert verify(store).broken is None
 
 
 def test_an_exported_file_can_be_checked_without_the_store(store: Postgres) -> None:
@@ -319,7 +319,7 @@ def test_a_row_of_thousands_of_documents_has_the_ids_of_some_and_the_count_of_al
 def test_a_chain_that_was_computed_again_is_found_by_the_end_of_an_earlier_check(store: Postgres) -> None:
     with store.connect() as connection:
         add(connection, 3)
-    known = verified(store).end
+    earlier_end = verify(store).end
     with superuser(store) as connection:
         connection.execute("set session_replication_role = replica")
         connection.execute("delete from rag.audit")
@@ -328,7 +328,7 @@ def test_a_chain_that_was_computed_again_is_found_by_the_end_of_an_earlier_check
         add(connection, 7)
         audit = Audit(connection, TENANT)
         assert audit.verify().broken is None
-        broken = audit.verify(known).broken
+        broken = audit.verify(earlier_end).broken
     assert broken is not None
     assert (broken.n, broken.reason[:36]) == (4, "it is not the row of the earlier che")
 
@@ -337,10 +337,10 @@ def test_the_end_of_an_earlier_check_is_in_the_chain_until_retention_drops_it(st
     with store.connect() as connection:
         add(connection, 3)
         audit = Audit(connection, TENANT)
-        known = audit.verify().end
-        assert audit.verify(known).broken is None
+        earlier_end = audit.verify().end
+        assert audit.verify(earlier_end).broken is None
         add(connection, 1)
     with store.connect("rag_owner") as owner:
         owner.execute("select drop_audit_months(now() + interval '70 days')")
     with store.connect() as connection, pytest.raises(UsageError, match="row 4 cannot be checked: rows up to 6 were"):
-        Audit(connection, TENANT).verify(known)
+        Audit(connection, TENANT).verify(earlier_end)

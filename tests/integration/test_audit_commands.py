@@ -31,9 +31,9 @@ def test_a_change_at_the_command_line_names_the_operating_systems_user(
     rag("keys", "create", "--role", "reader")
     (entry,) = rag("audit", "list", "--json", "--operation", "keys.create").json
     assert (entry["user"], entry["resource"]["kind"]) == (user, "key")
-    shown = rag("audit", "list", "--user", user, "--limit", 1)
-    assert "audit.list" in shown.out
-    assert "pass --limit 2" in shown.err
+    listing = rag("audit", "list", "--user", user, "--limit", 1)
+    assert "audit.list" in listing.out
+    assert "pass --limit 2" in listing.err
     assert rag("audit", "list", "--since", "2100-01-01").err == "no matching rows\n"
 
 
@@ -80,8 +80,8 @@ def test_the_page_on_the_audit_can_be_followed(rag: Rag, store: Postgres, tmp_pa
     for _ in range(2):
         rag("keys", "create", "--role", "reader")
     last_row = rag("audit", "verify", "--json").json["end"]
-    known = {"12:9f86d081…": f"{last_row['n']}:{last_row['hash']}"}
-    reader = Reader(tmp_path, {"RAG_STORE__URL": store.dsn}, known, rag)
+    replacements = {"12:9f86d081…": f"{last_row['n']}:{last_row['hash']}"}
+    reader = Reader(tmp_path, {"RAG_STORE__URL": store.dsn}, replacements, rag)
     reader.follow((ROOT / "docs" / "how-to" / "audit.md").read_text())
     assert rag("audit", "verify", "--known", f"1:{last_row['hash']}").code == 1
     assert rag("audit", "verify", "--known", "one").code == 2

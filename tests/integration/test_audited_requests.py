@@ -50,7 +50,7 @@ def gateway(store: Postgres, role: str = "admin", reads: AuditedReads = "authent
 
 
 def entries(store: Postgres) -> list[dict[str, Any]]:
-    """Those of requests and of their changes, oldest first."""
+    """The rows of requests and of their changes, oldest first."""
     with store.connect() as connection:
         rows = Audit(connection, TENANT).list_entries(limit=10_000)[:0:-1]
     return [row for row in rows if not row["user"].startswith("operator:")]
@@ -81,8 +81,8 @@ def test_an_answer_has_its_stages_and_a_hash_of_its_question(store: Postgres) ->
         assert client.post("/v1/answer", json={"question": question}).status_code == 200
         with client.stream("POST", "/v1/answer", json={"question": question, "stream": True}) as response:
             assert b"run_finished" in response.read()
-    whole, streamed = entries(store)
-    for entry in (whole, streamed):
+    complete, streamed = entries(store)
+    for entry in (complete, streamed):
         assert (entry["operation"], entry["detail"]["question"]) == ("answer", query_hash(question))
         assert {stage["stage"] for stage in entry["stages"]} >= {"retrieve", "select"}
         assert "Lovelace" not in str(entry)

@@ -38,7 +38,7 @@ TREE = {
 
 
 class Terminal(StringIO):
-    """Standard input with somebody at it."""
+    """Standard input that is a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -53,7 +53,7 @@ def environment(store: Postgres, tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def rag(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rag:
-    """The command, in this process."""
+    """A function that runs the command in this process."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     return rag_in_process(capfd)
@@ -128,7 +128,7 @@ def test_a_dry_run_prints_the_plan_and_stores_nothing(rag: Rag, docs: Path) -> N
 
 
 @pytest.mark.slow
-def test_deleting_a_large_share_wants_a_yes(rag: Rag, docs: Path) -> None:
+def test_deleting_a_large_share_requires_a_yes(rag: Rag, docs: Path) -> None:
     write(docs, {"a.md": "# A\n\nOne.\n", "b.md": "# B\n\nTwo.\n"})
     rag("ingest", docs)
     for name in ("a.md", "b.md", "keys.md"):
@@ -183,19 +183,19 @@ def test_a_search_compares_two_profiles(rag: Rag, docs: Path, tmp_path: Path) ->
     compared = rag(*arguments, "--json").json
     assert compared["profiles"] == ["default", "plain"]
     assert [(move["title"], move["ranks"]) for move in compared["moves"]] == [("Rotating the keys", [1, 1])]
-    assert [each["profile"]["name"] for each in compared["retrievals"]] == ["default", "plain"]
+    assert [retrieval["profile"]["name"] for retrieval in compared["retrievals"]] == ["default", "plain"]
     assert "1 in both (0 higher in plain, 0 lower)" in rag(*arguments).out
 
 
 def test_why_names_the_step_that_lost_a_document(rag: Rag, docs: Path) -> None:
     rag("ingest", docs)
-    told = rag("why", "how are keys rotated?", docs / "gates.md", "-k", 1, "--json").json
-    assert told["verdict"] == {
+    explanation = rag("why", "how are keys rotated?", docs / "gates.md", "-k", 1, "--json").json
+    assert explanation["verdict"] == {
         "step": "k",
         "reason": "fusion ranks it 2, and k is 1",
         "remedies": ["-k 2"],
     }
-    assert (told["legs"][0]["leg"], told["legs"][0]["handed_on"]) == ("dense", True)
+    assert (explanation["legs"][0]["leg"], explanation["legs"][0]["handed_on"]) == ("dense", True)
     skipped = rag("why", "how are keys rotated?", docs / "empty.txt")
     assert (skipped.code, "Lost at ingestion: its status is skipped" in skipped.out) == (0, True)
     assert "Found: it is hit 1 of the 10 requested" in rag("why", "how are keys rotated?", docs / "keys.md").out
@@ -237,7 +237,7 @@ def test_a_bad_filter_ends_with_2(rag: Rag, docs: Path, filter: str, message: st
         ("jobs", "show", "00000000"),
     ],
 )
-def test_what_is_not_there_ends_with_2_and_one_line(rag: Rag, arguments: tuple[str, ...]) -> None:
+def test_what_does_not_exist_ends_with_2_and_one_line(rag: Rag, arguments: tuple[str, ...]) -> None:
     ran = rag(*arguments, "--json")
     assert ran.code == 2
     assert ran.json["error"]["type"] == "NotFoundError"
@@ -257,10 +257,10 @@ def test_documents_are_listed_shown_and_printed(rag: Rag, docs: Path) -> None:
     assert [row["title"] for row in rag("documents", "list", "--status", "skipped", "--json").json] == [""]
     assert len(rag("documents", "list", "--after", rows[0]["uri"], "--limit", 1, "--json").json) == 1
     uri = rows[2]["uri"]
-    shown = rag("documents", "show", uri, "--json").json
-    assert (shown["title"], len(shown["chunks"]), shown["language"]) == ("Rotating the keys", 1, "en")
+    document = rag("documents", "show", uri, "--json").json
+    assert (document["title"], len(document["chunks"]), document["language"]) == ("Rotating the keys", 1, "en")
     text = rag("documents", "text", uri, "--json").json["text"]
-    (chunk,) = shown["chunks"]
+    (chunk,) = document["chunks"]
     assert text[chunk["start"] : chunk["end"]] == chunk["text"]
     assert rag("documents", "text", uri).out.strip() == text.strip()
     assert "Rotating the keys" in rag("documents", "show", uri).out
@@ -290,7 +290,7 @@ def test_deleted_documents_are_gone_with_all_their_rows_until_the_next_sync(
     assert "deleted 1 documents with 1 chunks; the next `rag ingest` adds them again" in ran.out
 
 
-def test_deleting_wants_a_yes_and_every_document_there(rag: Rag, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleting_requires_a_yes_and_existing_documents(rag: Rag, docs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rag("ingest", docs)
     uri = (docs / "keys.md").as_uri()
     question = "Delete 1 documents of default with 1 chunks?"
@@ -303,12 +303,12 @@ def test_deleting_wants_a_yes_and_every_document_there(rag: Rag, docs: Path, mon
     assert len(rag("documents", "list", "--json").json) == 3
 
 
-def test_a_list_that_is_not_whole_says_so(rag: Rag, docs: Path) -> None:
+def test_an_incomplete_list_says_so(rag: Rag, docs: Path) -> None:
     rag("ingest", docs)
     first = rag("documents", "list", "--limit", 2, "--json")
     assert (len(first.json), first.err) == (2, f"there are more; pass --after {first.json[-1]['uri']} to show them\n")
-    rest = rag("documents", "list", "--limit", 2, "--after", first.json[-1]["uri"], "--json")
-    assert (len(rest.json), rest.err) == (1, "")
+    second = rag("documents", "list", "--limit", 2, "--after", first.json[-1]["uri"], "--json")
+    assert (len(second.json), second.err) == (1, "")
     rag("ingest", docs)
     assert rag("jobs", "list", "--limit", 1).err == "there are more; pass --limit 2 to show them\n"
     assert rag("jobs", "list", "--limit", 2).err == ""
@@ -320,11 +320,11 @@ def test_a_list_that_is_not_whole_says_so(rag: Rag, docs: Path) -> None:
     [("documents", "delete", "{keys}"), ("sources", "drop", "{docs}"), ("collections", "drop", "default")],
     ids=lambda command: " ".join(command[:2]),
 )
-def test_where_nobody_can_be_asked_nothing_is_deleted(
+def test_if_nobody_can_confirm_nothing_is_deleted(
     rag: Rag, docs: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     rag("ingest", docs)
-    named = [each.format(keys=(docs / "keys.md").as_uri(), docs=docs.as_uri()) for each in command]
+    named = [argument.format(keys=(docs / "keys.md").as_uri(), docs=docs.as_uri()) for argument in command]
     monkeypatch.setattr(sys, "stdin", StringIO("y\n"))
     ran = rag(*named)
     assert (ran.code, ran.out) == (2, "")
@@ -339,8 +339,8 @@ def test_nothing_is_deleted_while_a_job_is_at_work(rag: Rag, docs: Path, store: 
     rag("ingest", docs)
     uri = (docs / "keys.md").as_uri()
     with store.connect() as connection:
-        known = Catalog(connection, DEFAULT_TENANT)
-        Ledger(connection, DEFAULT_TENANT).claim(known.collection("default").id, [known.sources()[0].id])
+        catalog = Catalog(connection, DEFAULT_TENANT)
+        Ledger(connection, DEFAULT_TENANT).claim(catalog.collection("default").id, [catalog.sources()[0].id])
         ran = rag("documents", "delete", uri, "--yes", "--json")
     assert (ran.code, ran.json["error"]["type"]) == (3, "BusyError")
     assert rag("documents", "show", uri).code == 0
@@ -387,7 +387,7 @@ def test_jobs_are_listed_and_shown_by_the_beginning_of_their_id(rag: Rag, docs: 
 
 
 @pytest.mark.model
-def test_a_gpu_that_is_not_there_is_refused_before_anything_starts(
+def test_a_missing_gpu_is_refused_before_anything_starts(
     rag: Rag, docs: Path, store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
@@ -418,10 +418,10 @@ def test_fsck_finds_nothing_in_a_good_store_and_ends_with_1_for_a_broken_one(
 
 def test_settings_are_checked_shown_and_described(rag: Rag, tmp_path: Path) -> None:
     assert rag("config", "check", "--json").json == {"ok": True}
-    shown = rag("config", "show", "--json", "--set", "chunking.tokens=30").json
-    assert shown["chunking.tokens"] == {"value": 30, "origin": "command line"}
-    assert shown["embedding.type"] == {"value": "hashing", "origin": "environment"}
-    assert shown["limits.text_mb"] == {"value": 20.0, "origin": "default"}
+    values = rag("config", "show", "--json", "--set", "chunking.tokens=30").json
+    assert values["chunking.tokens"] == {"value": 30, "origin": "command line"}
+    assert values["embedding.type"] == {"value": "hashing", "origin": "environment"}
+    assert values["limits.text_mb"] == {"value": 20.0, "origin": "default"}
     assert rag("config", "schema").json == file_schema()
     assert "chunking.tokens" in rag("config", "show").out
 
@@ -433,13 +433,13 @@ def test_a_bad_configuration_ends_with_2(rag: Rag, tmp_path: Path) -> None:
     assert (ran.code, ran.json["error"]["type"]) == (2, "ConfigError")
     assert str(file) in ran.err
     assert rag("config", "check", "--set", "chunking.tokens=600").code == 2
-    for wrong, told in (
+    for wrong, message in (
         ("chunkng: {tokens: 3}", "chunkng"),
         ("prompt: {pack: none}", "prompt.pack must be one of"),
         ("detect: pmc", "detect of profile quick"),
     ):
         file.write_text(f"profiles: {{quick: {{{wrong}}}}}")
-        assert (told in rag("config", "check", file).err, rag("config", "check", file).code) == (True, 2)
+        assert (message in rag("config", "check", file).err, rag("config", "check", file).code) == (True, 2)
     assert rag("documents", "list", "--config", tmp_path / "none.yaml").code == 2
 
 
@@ -481,7 +481,7 @@ def test_a_tenant_sees_its_own_and_may_be_named_by_digits(rag: Rag, docs: Path) 
     assert rag("config", "show", "--tenant", "Short", "--json").code == 2
 
 
-def test_a_location_that_is_not_there_ends_with_2(rag: Rag, tmp_path: Path) -> None:
+def test_a_missing_location_ends_with_2(rag: Rag, tmp_path: Path) -> None:
     ran = rag("ingest", tmp_path / "nowhere", "--json")
     assert (ran.code, ran.json["error"]["type"]) == (2, "SourceError")
     assert rag("ingest").code == 2
@@ -507,7 +507,7 @@ def test_a_store_that_does_not_answer_ends_with_3(rag: Rag, arguments: tuple[str
     assert "Traceback" not in ran.err
 
 
-def test_a_doctor_finds_what_is_there_and_ends_with_3_for_what_is_not(rag: Rag) -> None:
+def test_the_doctor_finds_what_exists_and_ends_with_3_for_what_is_missing(rag: Rag) -> None:
     ran = rag("doctor", "--json")
     states = {finding["name"]: finding["state"] for finding in ran.json["findings"]}
     assert (ran.code, ran.json["ok"]) == (0, True)
@@ -524,14 +524,14 @@ def test_looking_at_a_database_leaves_it_as_it_is(rag: Rag, store: Postgres) -> 
         connection.execute(f"create database {name} template template0")
     empty = make_conninfo(store.dsn, dbname=name)
     assert rag("store", "status", "--store", empty, "--json").json["running"] is True
-    found = {each["name"]: each for each in rag("doctor", "--store", empty, "--json").json["findings"]}
-    assert found["store"]["state"] == "note"
-    assert "schema 0 of" in found["store"]["detail"]
+    findings = {finding["name"]: finding for finding in rag("doctor", "--store", empty, "--json").json["findings"]}
+    assert findings["store"]["state"] == "note"
+    assert "schema 0 of" in findings["store"]["detail"]
     with psycopg.connect(empty) as connection:
         assert connection.execute("select to_regnamespace('rag')").fetchone() == (None,)
 
 
-def test_the_stores_state_is_told_without_its_password(rag: Rag, store: Postgres) -> None:
+def test_the_state_of_the_store_is_reported_without_its_password(rag: Rag, store: Postgres) -> None:
     status = rag("store", "status", "--store", f"{store.dsn} password=secret", "--json")
     assert status.code == 0
     assert status.json["running"] is True
@@ -544,7 +544,7 @@ def test_the_stores_state_is_told_without_its_password(rag: Rag, store: Postgres
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("collections", "list", "--tenant", ""), "tenant"),
         (("collections", "list", "--store", ""), "store.url"),
@@ -552,14 +552,14 @@ def test_the_stores_state_is_told_without_its_password(rag: Rag, store: Postgres
         (("ingest", ".", "--runner", "inline", "--gpus", "1"), "cannot be used with --runner inline"),
     ],
 )
-def test_what_would_mean_something_else_is_refused(rag: Rag, arguments: tuple[str, ...], told: str) -> None:
+def test_what_would_mean_something_else_is_refused(rag: Rag, arguments: tuple[str, ...], message: str) -> None:
     ran = rag(*arguments)
     assert (ran.code, "Traceback" in ran.err) == (2, False)
-    assert told in ran.err
+    assert message in ran.err
 
 
 @pytest.mark.parametrize("arguments", [("search", "caf\udce9", "--json"), ("documents", "show", "file:///caf\udce9")])
-def test_what_must_be_text_and_is_none_is_refused(rag: Rag, tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_what_must_be_text_and_is_not_is_refused(rag: Rag, tmp_path: Path, arguments: tuple[str, ...]) -> None:
     rag("ingest", str(write(tmp_path / "docs", TREE)))
     ran = rag(*arguments)
     assert (ran.code, "Traceback" in ran.err) == (2, False)
@@ -573,7 +573,7 @@ def test_settings_are_shown_without_the_stores_password(rag: Rag) -> None:
     assert "secret" not in ran.out
 
 
-def test_a_search_tells_which_leg_it_went_without(rag: Rag, tmp_path: Path) -> None:
+def test_a_search_reports_which_leg_it_went_without(rag: Rag, tmp_path: Path) -> None:
     rag("ingest", str(write(tmp_path / "docs", TREE)))
     late = ("--set", "retrieval.timeouts_ms.bm25=0.001")
     assert "left out bm25: timeout after" in rag("search", "keys", *late).err
@@ -582,8 +582,8 @@ def test_a_search_tells_which_leg_it_went_without(rag: Rag, tmp_path: Path) -> N
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     inner = getattr(command, "commands", {})
-    for name, each in inner.items():
-        yield from commands(each, (*path, name))
+    for name, subcommand in inner.items():
+        yield from commands(subcommand, (*path, name))
     if not inner:
         yield path
 
@@ -610,10 +610,12 @@ def test_there_are_as_many_commands_as_are_promised() -> None:
 
 @pytest.mark.slow
 def test_the_job_is_a_module_that_can_be_submitted() -> None:
-    done = subprocess.run([sys.executable, "-m", "jobs.ingest", "--help"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0
-    assert "Usage: python -m rag_cli ingest [OPTIONS]" in done.stdout
-    assert done.stderr == ""
+    process = subprocess.run(
+        [sys.executable, "-m", "jobs.ingest", "--help"], capture_output=True, text=True, check=False
+    )
+    assert process.returncode == 0
+    assert "Usage: python -m rag_cli ingest [OPTIONS]" in process.stdout
+    assert process.stderr == ""
 
 
 SLOW = """

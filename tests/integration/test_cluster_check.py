@@ -49,7 +49,7 @@ class BareCluster:
         return {"RAG_HOME": str(self.home), "RAG_DSN": self.store.dsn, "RAG_STORE__URL": "env:RAG_DSN"}
 
     def run(self, *command: str, **variables: str) -> Ran:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=self.home,
             env={
@@ -62,7 +62,7 @@ class BareCluster:
             text=True,
             check=False,
         )
-        return Ran(done.returncode, done.stdout, done.stderr)
+        return Ran(process.returncode, process.stdout, process.stderr)
 
     def rag(self, *arguments: str) -> Ran:
         return self.run(sys.executable, "-m", "rag_cli", *arguments)

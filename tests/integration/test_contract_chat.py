@@ -32,7 +32,7 @@ QUESTION = "who  oils\nlocks in spring?"
 
 
 class Noting:
-    """Notes its prompts, and answers from the first passage."""
+    """A generator that records its prompts, and answers from the first passage."""
 
     def __init__(self) -> None:
         self.prompts: list[Prompt] = []
@@ -50,7 +50,7 @@ def noting() -> Noting:
 
 
 @pytest.fixture
-def stored(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> UUID:
+def shop(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> UUID:
     """Three chunks under the name `shop`."""
     environment = {"STORE__URL": store.dsn, "EMBEDDING__TYPE": "hashing", "EMBEDDING__DIMENSION": "64"}
     for name, value in environment.items():
@@ -66,7 +66,7 @@ def generate_by(monkeypatch: pytest.MonkeyPatch, **settings: object) -> None:
         monkeypatch.setenv(f"RAG_GENERATION__{name.upper()}", json.dumps(value))
 
 
-def test_what_is_stored_answers_in_its_own_words(stored: UUID) -> None:
+def test_what_is_stored_answers_in_its_own_words(shop: UUID) -> None:
     response = chat_with_documents("shop", QUESTION)
     best = search_documents("shop", QUESTION)[0]
     assert response.answer_text.startswith(f"{TEXTS[1]} [1]")
@@ -76,7 +76,7 @@ def test_what_is_stored_answers_in_its_own_words(stored: UUID) -> None:
 
 
 def test_the_generator_is_asked_the_original_question_of_what_the_processed_one_finds(
-    stored: UUID, monkeypatch: pytest.MonkeyPatch
+    shop: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate_by(monkeypatch, type="python", object=f"{__name__}:noting")
     searched: list[str] = []
@@ -94,7 +94,7 @@ def test_the_generator_is_asked_the_original_question_of_what_the_processed_one_
 
 
 def test_an_expanded_question_is_searched_and_the_original_one_answered(
-    stored: UUID, monkeypatch: pytest.MonkeyPatch
+    shop: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words_only = QueryOptions(expand_query=True, enable_vector_search=False)
     with run_endpoint(stream_response("locks, oiled"), stream_response("Ada does [1].")) as endpoint:
@@ -102,28 +102,28 @@ def test_an_expanded_question_is_searched_and_the_original_one_answered(
         response = chat_with_documents("shop", "Who lubricates bolts?", words_only)
     assert response.answer_text == "Ada does [1]."
     assert [citation.text_excerpt for citation in response.citations] == [TEXTS[1]]
-    asked = endpoint.prompts[1][-1]["content"]
-    assert "Question: Who lubricates bolts?" in asked
-    assert TEXTS[1] in asked
-    assert "oiled\n" not in asked.partition("Question:")[2]
+    prompt = endpoint.prompts[1][-1]["content"]
+    assert "Question: Who lubricates bolts?" in prompt
+    assert TEXTS[1] in prompt
+    assert "oiled\n" not in prompt.partition("Question:")[2]
 
 
-def test_where_nothing_is_found_the_answer_says_so(stored: UUID) -> None:
+def test_where_nothing_is_found_the_answer_says_so(shop: UUID) -> None:
     response = chat_with_documents("shop", "zebras", QueryOptions(enable_vector_search=False))
     assert (response.answer_text, response.citations, response.confidence) == (NOTHING_FOUND, [], 0.0)
 
 
-def test_what_the_documents_do_not_speak_of_is_not_answered(stored: UUID) -> None:
+def test_what_the_documents_do_not_mention_is_not_answered(shop: UUID) -> None:
     response = chat_with_documents("shop", "Which zebra won the regatta of Lisbon?")
     assert (response.answer_text, response.citations, response.confidence) == (ABSTENTION, [], 0.0)
 
 
-def test_chunks_that_are_found_can_be_answered_from_later(stored: UUID) -> None:
-    found = search_documents("shop", QUESTION)
-    assert generate_answer(QUESTION, found) == chat_with_documents("shop", QUESTION)
+def test_chunks_that_are_found_can_be_answered_from_later(shop: UUID) -> None:
+    hits = search_documents("shop", QUESTION)
+    assert generate_answer(QUESTION, hits) == chat_with_documents("shop", QUESTION)
 
 
-def test_a_name_under_which_nothing_is_stored_is_a_value_error(stored: UUID) -> None:
+def test_a_name_under_which_nothing_is_stored_is_a_value_error(shop: UUID) -> None:
     with pytest.raises(ValueError, match="no collection 'docs_none'"):
         chat_with_documents("none", QUESTION)
     with pytest.raises(ValueError, match="name must be a word"):
@@ -134,14 +134,14 @@ def test_a_name_under_which_nothing_is_stored_is_a_value_error(stored: UUID) -> 
         chat_with_documents("shop", QUESTION, QueryOptions(top_k=0))
 
 
-def test_a_store_that_is_away_is_a_runtime_error(stored: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_is_a_runtime_error(shop: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAG_STORE__URL", "host=/nonexistent user=nobody dbname=none")
     with pytest.raises(RuntimeError, match="shop cannot be searched"):
         chat_with_documents("shop", QUESTION)
 
 
 @pytest.mark.model
-def test_a_sentence_is_found_by_what_it_means(stored: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sentence_is_found_by_what_it_means(shop: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAG_EMBEDDING__DIMENSION")
     monkeypatch.setenv("RAG_EMBEDDING__TYPE", "bert")
     monkeypatch.setenv("RAG_EMBEDDING__MODEL", "all-MiniLM-L6-v2")
@@ -151,7 +151,7 @@ def test_a_sentence_is_found_by_what_it_means(stored: UUID, monkeypatch: pytest.
     assert response.citations[0].text_excerpt == TEXTS[0]
 
 
-def test_a_question_that_cannot_be_expanded_is_answered_still(stored: UUID, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_question_that_cannot_be_expanded_is_still_answered(shop: UUID, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rag_core.contract"):
         response = chat_with_documents("shop", QUESTION, QueryOptions(expand_query=True))
     assert response.answer_text.startswith(TEXTS[1])
@@ -159,7 +159,7 @@ def test_a_question_that_cannot_be_expanded_is_answered_still(stored: UUID, capl
 
 
 def test_an_engine_answers_in_a_conversation_and_knows_users_by_a_hash(
-    stored: UUID, store: Postgres, monkeypatch: pytest.MonkeyPatch
+    shop: UUID, store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate_by(monkeypatch, type="python", object=f"{__name__}:noting")
     with Engine(collection_name("shop")) as engine:

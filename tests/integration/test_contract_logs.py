@@ -33,7 +33,7 @@ Lines: TypeAlias = Callable[[], list[dict[str, Any]]]
 
 
 @pytest.fixture
-def stored(store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UUID:
+def shop(store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> UUID:
     environment = {"STORE__URL": store.dsn, "EMBEDDING__TYPE": "hashing", "EMBEDDING__DIMENSION": "64"}
     for name, value in environment.items():
         monkeypatch.setenv(f"RAG_{name}", value)
@@ -61,7 +61,7 @@ def lines() -> Lines:
     return read
 
 
-def test_every_stage_of_an_answer_is_one_line_with_the_same_query_id(stored: UUID, lines: Lines) -> None:
+def test_every_stage_of_an_answer_is_one_line_with_the_same_query_id(shop: UUID, lines: Lines) -> None:
     chat_with_documents("shop", QUESTION, ALL_METHODS)
     written = lines()
     assert [line["stage"] for line in written] == [
@@ -79,7 +79,7 @@ def test_every_stage_of_an_answer_is_one_line_with_the_same_query_id(stored: UUI
 
 
 def test_a_question_is_logged_as_its_hash_or_in_full_without_addresses(
-    stored: UUID, lines: Lines, monkeypatch: pytest.MonkeyPatch
+    shop: UUID, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keyword_search("shop", QUESTION)
     assert [line["question"] for line in lines()] == [query_hash(QUESTION)]
@@ -88,7 +88,7 @@ def test_a_question_is_logged_as_its_hash_or_in_full_without_addresses(
     assert [line["question"] for line in lines()] == ["Who oils the locks of [e-mail]?"]
 
 
-def test_each_method_counts_its_results(stored: UUID, lines: Lines) -> None:
+def test_each_method_counts_its_results(shop: UUID, lines: Lines) -> None:
     vector_search("shop", [1.0] * 64)
     keyword_search("shop", "locks")
     graph_search("shop", "Grace Hopper")
@@ -99,7 +99,7 @@ def test_each_method_counts_its_results(stored: UUID, lines: Lines) -> None:
     assert len({line["query_id"] for line in (first, second, third)}) == 3
 
 
-def test_warnings_and_errors_are_in_the_line_of_their_stage(stored: UUID, lines: Lines) -> None:
+def test_warnings_and_errors_are_in_the_line_of_their_stage(shop: UUID, lines: Lines) -> None:
     chunks = hybrid_search("shop", "locks").chunks
     lines()
     rerank_chunks("locks", chunks)
@@ -114,7 +114,7 @@ def test_warnings_and_errors_are_in_the_line_of_their_stage(stored: UUID, lines:
     assert searched["level"] == "info"
 
 
-def test_the_stages_of_an_indexed_file_are_lines_without_a_query(stored: UUID, lines: Lines, tmp_path: Path) -> None:
+def test_the_stages_of_an_indexed_file_are_lines_without_a_query(shop: UUID, lines: Lines, tmp_path: Path) -> None:
     index_document("shop", tmp_path / "keys.pdf", {"chunk_size": 100, "overlap": 0})
     written = lines()
     assert [(line["stage"], line.get("document_name")) for line in written] == [

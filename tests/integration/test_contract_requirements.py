@@ -84,7 +84,7 @@ def vector(question: str = QUESTION) -> list[float]:
     return contract.get_query_embedding(question)
 
 
-def found(count: int = 2) -> list[dict[str, Any]]:
+def find_chunks(count: int = 2) -> list[dict[str, Any]]:
     """Chunks as a caller writes them."""
     return [dict(chunk) for chunk in contract.keyword_search("crew", QUESTION, top_k=count)]
 
@@ -107,8 +107,8 @@ def are_hits(source: str, limit: int) -> Callable[[Any], bool]:
 
 
 def is_rescored(chunk: Mapping[str, Any]) -> bool:
-    """True if a chunk of `found` has another score, and its metadata."""
-    before = {hit["chunk_id"]: hit for hit in found(20)}[chunk["chunk_id"]]
+    """True if a chunk of `find_chunks` has another score, and its metadata."""
+    before = {hit["chunk_id"]: hit for hit in find_chunks(20)}[chunk["chunk_id"]]
     return before["similarity_score"] != chunk["similarity_score"] and before["metadata"] == chunk["metadata"]
 
 
@@ -124,7 +124,7 @@ def is_response(response: Any) -> bool:
 def answer_without_endpoint(world: World) -> Any:
     with run_endpoint(error_response(500, "no memory")) as endpoint:
         with_language_model(world, endpoint.url)
-        return contract.generate_answer(QUESTION, found())
+        return contract.generate_answer(QUESTION, find_chunks())
 
 
 def expand_with_model(world: World) -> str:
@@ -260,7 +260,7 @@ CONTRACT = [
         number="D-012",
         function="rerank_chunks",
         parameters="query, chunks, top_k=5",
-        call=lambda world: [use_lexical_reranker(world), contract.rerank_chunks(QUESTION, found(20))][1],
+        call=lambda world: [use_lexical_reranker(world), contract.rerank_chunks(QUESTION, find_chunks(20))][1],
         fits=lambda hits: are_hits("keyword", 5)(hits) and is_rescored(hits[0]),
         errors=[(ValueError, lambda _: contract.rerank_chunks(QUESTION, [{"text": "a chunk without its other keys"}]))],
     ),
@@ -268,7 +268,7 @@ CONTRACT = [
         number="D-013",
         function="generate_answer",
         parameters="question, chunks",
-        call=lambda _: contract.generate_answer(QUESTION, found()),
+        call=lambda _: contract.generate_answer(QUESTION, find_chunks()),
         fits=is_response,
         errors=[
             (ValueError, lambda _: contract.generate_answer(QUESTION, [])),
@@ -417,7 +417,7 @@ def test_d_020_permanent_errors_are_raised_at_once(world: World) -> None:
 
 
 def test_d_021_parts_that_fail_are_left_out_with_a_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    chunks = found(7)
+    chunks = find_chunks(7)
     with caplog.at_level(logging.WARNING, "rag_core.contract"):
         assert contract.expand_query(QUESTION) == QUESTION
         assert contract.rerank_chunks(QUESTION, chunks) == chunks[:5]

@@ -38,7 +38,7 @@ NOTHING = QueryOptions(enable_vector_search=False, enable_keyword_search=False)
 
 
 class Lengths:
-    """Prefers long texts, and notes what it was asked."""
+    """A reranker that prefers long texts, and records its questions."""
 
     def __init__(self) -> None:
         self.questions: list[str] = []
@@ -60,12 +60,12 @@ def lengths() -> Lengths:
     return LENGTHS
 
 
-def broken() -> Broken:
+def unreachable() -> Broken:
     return Broken()
 
 
 @pytest.fixture
-def stored(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> UUID:
+def shop(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> UUID:
     """Three chunks under the name `shop`."""
     environment = {"STORE__URL": store.dsn, "EMBEDDING__TYPE": "hashing", "EMBEDDING__DIMENSION": "64"}
     for name, value in environment.items():
@@ -83,11 +83,11 @@ def texts(chunks: Sequence[RetrievedChunk]) -> list[str]:
     return [chunk.text for chunk in chunks]
 
 
-def in_order(chunks: Sequence[RetrievedChunk]) -> bool:
+def is_in_order(chunks: Sequence[RetrievedChunk]) -> bool:
     return all(before.similarity_score >= after.similarity_score for before, after in pairwise(chunks))
 
 
-def some(*texts: str) -> list[RetrievedChunk]:
+def make_chunks(*texts: str) -> list[RetrievedChunk]:
     return [
         RetrievedChunk(
             chunk_id=uuid4(), text=text, similarity_score=0.5, source="vector", metadata={"kind": text}, scores={}
@@ -96,12 +96,12 @@ def some(*texts: str) -> list[RetrievedChunk]:
     ]
 
 
-def test_the_embedding_of_a_question_is_as_that_of_a_text(stored: UUID) -> None:
+def test_the_embedding_of_a_question_is_as_that_of_a_text(shop: UUID) -> None:
     [(_, vector)] = embed_chunks(["when are keys rotated"])
     assert get_query_embedding("when are keys rotated") == pytest.approx(vector)
 
 
-def test_vector_search_finds_the_nearest_with_their_cosines_from_0_to_1(stored: UUID) -> None:
+def test_vector_search_finds_the_nearest_with_their_cosines_from_0_to_1(shop: UUID) -> None:
     best, *others = vector_search("shop", get_query_embedding(TEXTS[0]))
     assert (best.text, best.source, best.similarity_score) == (TEXTS[0], "vector", pytest.approx(1, abs=1e-3))
     assert best.metadata == {
@@ -109,13 +109,13 @@ def test_vector_search_finds_the_nearest_with_their_cosines_from_0_to_1(stored: 
         **ABOUT,
     }
     assert len(others) == 2
-    assert in_order([best, *others])
+    assert is_in_order([best, *others])
     assert all(chunk.similarity_score == pytest.approx((1 + chunk.scores["dense"]) / 2) for chunk in others)
     assert vector_search("shop", get_query_embedding(TEXTS[0]), top_k=1) == [best]
 
 
 @pytest.mark.parametrize("length", [1e-30, 2, 1e30])
-def test_a_vector_of_any_length_finds_the_same(stored: UUID, length: float) -> None:
+def test_a_vector_of_any_length_finds_the_same(shop: UUID, length: float) -> None:
     vector = get_query_embedding(TEXTS[1])
     scaled = vector_search("shop", [length * number for number in vector])
     assert [chunk.similarity_score for chunk in scaled] == pytest.approx(
@@ -127,12 +127,12 @@ def test_a_vector_of_any_length_finds_the_same(stored: UUID, length: float) -> N
     ("vector", "rule"),
     [([1.0, 0.0], "64 dimensions, got 2"), ([nan] * 64, "NaN"), ([0.0] * 64, "a length above 0")],
 )
-def test_a_vector_that_points_nowhere_is_refused(stored: UUID, vector: list[float], rule: str) -> None:
+def test_a_vector_that_points_nowhere_is_refused(shop: UUID, vector: list[float], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         vector_search("shop", vector)
 
 
-def test_keyword_search_finds_the_words_of_the_question(stored: UUID) -> None:
+def test_keyword_search_finds_the_words_of_the_question(shop: UUID) -> None:
     [best] = keyword_search("shop", "who oils locks?")
     assert (best.text, best.source) == (TEXTS[1], "keyword")
     assert 0 < best.similarity_score < 1
@@ -140,11 +140,11 @@ def test_keyword_search_finds_the_words_of_the_question(stored: UUID) -> None:
     assert keyword_search("shop", "zebras") == []
 
 
-def test_graph_search_finds_what_stands_together_with_what_is_asked_for(stored: UUID) -> None:
-    found = graph_search("shop", "what of Bob?")
-    assert texts(found) == [TEXTS[2], TEXTS[1]]  # the second by Ada, who stands beside Bob
-    assert {chunk.source for chunk in found} == {"graph"}
-    assert in_order(found)
+def test_graph_search_finds_what_is_mentioned_together_with_the_question(shop: UUID) -> None:
+    chunks = graph_search("shop", "what of Bob?")
+    assert texts(chunks) == [TEXTS[2], TEXTS[1]]  # the second by Ada, who is mentioned next to Bob
+    assert {chunk.source for chunk in chunks} == {"graph"}
+    assert is_in_order(chunks)
     assert graph_search("shop", "who is Grace?") == []
 
 
@@ -159,21 +159,21 @@ def test_graph_search_finds_what_stands_together_with_what_is_asked_for(stored: 
     ],
     ids=["vector", "keyword", "graph", "hybrid", "documents"],
 )
-def test_a_name_under_which_nothing_is_stored_is_a_value_error(stored: UUID, ask: Callable[[str], Any]) -> None:
+def test_a_name_under_which_nothing_is_stored_is_a_value_error(shop: UUID, ask: Callable[[str], Any]) -> None:
     with pytest.raises(ValueError, match="no collection 'docs_none'"):
         ask("none")
     with pytest.raises(ValueError, match="name must be a word"):
         ask("two words")
 
 
-def test_a_store_that_is_away_is_a_runtime_error(stored: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_is_a_runtime_error(shop: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAG_STORE__URL", "host=/nonexistent user=nobody dbname=none")
     for ask in (lambda: keyword_search("shop", "keys"), lambda: hybrid_search("shop", "keys")):
         with pytest.raises(RuntimeError, match="shop cannot be searched: cannot use the store at"):
             ask()
 
 
-def test_what_asks_for_nothing_is_refused(stored: UUID) -> None:
+def test_what_asks_for_nothing_is_refused(shop: UUID) -> None:
     with pytest.raises(ValueError, match="top_k must be >= 1, got 0"):
         keyword_search("shop", "keys", top_k=0)
     with pytest.raises(ValueError, match="question must not be empty"):
@@ -182,11 +182,11 @@ def test_what_asks_for_nothing_is_refused(stored: UUID) -> None:
         hybrid_search("shop", "keys", NOTHING)
 
 
-def test_hybrid_search_merges_the_methods_and_has_each_chunk_once(stored: UUID) -> None:
+def test_hybrid_search_merges_the_methods_and_has_each_chunk_once(shop: UUID) -> None:
     result = hybrid_search("shop", "who oils locks?")
     assert result.chunks[0].text == TEXTS[1]
     assert sorted(texts(result.chunks)) == sorted(TEXTS)
-    assert in_order(result.chunks)
+    assert is_in_order(result.chunks)
     assert {chunk.source for chunk in result.chunks} == {"hybrid"}
     assert all({"dense", "bm25", "fused"} <= chunk.scores.keys() for chunk in result.chunks)
     first, third = 1, 61 / 63  # by BM25, and by a dense leg that only hashes
@@ -195,25 +195,25 @@ def test_hybrid_search_merges_the_methods_and_has_each_chunk_once(stored: UUID) 
     assert [stage.error for stage in result.stages] == [""] * len(result.stages)
 
 
-def test_hybrid_search_by_one_method_says_which(stored: UUID) -> None:
-    found = hybrid_search("shop", "of Bob", replace(NOTHING, enable_graph_search=True)).chunks
-    assert texts(found) == [TEXTS[2], TEXTS[1]]
-    assert {chunk.source for chunk in found} == {"graph"}
+def test_hybrid_search_by_one_method_says_which(shop: UUID) -> None:
+    chunks = hybrid_search("shop", "of Bob", replace(NOTHING, enable_graph_search=True)).chunks
+    assert texts(chunks) == [TEXTS[2], TEXTS[1]]
+    assert {chunk.source for chunk in chunks} == {"graph"}
 
 
-def test_hybrid_search_gives_at_most_40(stored: UUID) -> None:
+def test_hybrid_search_gives_at_most_40(shop: UUID) -> None:
     many = [f"It is key number {number}." for number in range(60)]
     store_document("many", embed_chunks(many), ABOUT)
     assert len(hybrid_search("many", "which key?").chunks) == 40
 
 
 def test_a_method_that_fails_is_left_out_with_a_warning(
-    stored: UUID, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    shop: UUID, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def fails(*asked: object) -> None:
+    async def fail(*arguments: object) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(reading, "rank_by_words", fails)
+    monkeypatch.setattr(reading, "rank_by_words", fail)
     with caplog.at_level(logging.WARNING, "rag_core.contract"):
         result = hybrid_search("shop", TEXTS[0])
     assert result.chunks[0].text == TEXTS[0]
@@ -221,12 +221,12 @@ def test_a_method_that_fails_is_left_out_with_a_warning(
     assert "searched shop without bm25" in caplog.text
 
 
-def test_without_its_model_the_words_are_searched_still(stored: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gone(settings: object) -> None:
+def test_without_its_model_the_words_are_still_searched(shop: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_to_load(settings: object) -> None:
         raise ModelError("no weights")
 
     for module in (pre_retrieval, retrieval):
-        monkeypatch.setattr(module, "load_shared_encoder", gone)
+        monkeypatch.setattr(module, "load_shared_encoder", fail_to_load)
     assert texts(hybrid_search("shop", "who oils locks?").chunks) == [TEXTS[1]]
     with pytest.raises(RuntimeError, match=r"shop cannot be searched: .*no weights"):
         hybrid_search("shop", "who oils locks?", VECTOR_ONLY)
@@ -235,10 +235,10 @@ def test_without_its_model_the_words_are_searched_still(stored: UUID, monkeypatc
 
 
 def test_reranked_chunks_have_the_score_of_the_reranker_and_their_metadata(
-    stored: UUID, monkeypatch: pytest.MonkeyPatch
+    shop: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rerank_by(monkeypatch, "lengths")
-    chunks = some("short", "of middle length", "the longest text of all three")
+    chunks = make_chunks("short", "of middle length", "the longest text of all three")
     best, second = rerank_chunks("which?", chunks, top_k=2)
     assert (best.chunk_id, second.chunk_id) == (chunks[2].chunk_id, chunks[1].chunk_id)
     assert best.scores["rerank"] == pytest.approx(2.9)
@@ -248,14 +248,16 @@ def test_reranked_chunks_have_the_score_of_the_reranker_and_their_metadata(
     assert rerank_chunks("which?", []) == []
 
 
-@pytest.mark.parametrize(("reranker", "reason"), [("broken", "nobody answers"), ("", "the profile has no reranker")])
+@pytest.mark.parametrize(
+    ("reranker", "reason"), [("unreachable", "nobody answers"), ("", "the profile has no reranker")]
+)
 def test_chunks_that_cannot_be_reranked_stay_as_they_are_with_a_warning(
-    stored: UUID, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reranker: str, reason: str
+    shop: UUID, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reranker: str, reason: str
 ) -> None:
     monkeypatch.setenv("RAG_RETRIEVAL", '{"type": "dense"}')
     if reranker:
         rerank_by(monkeypatch, reranker)
-    chunks = some("one", "two", "three")
+    chunks = make_chunks("one", "two", "three")
     with caplog.at_level(logging.WARNING, "rag_core.contract"):
         assert rerank_chunks("which?", chunks, top_k=2) == chunks[:2]
     assert reason in caplog.text
@@ -264,7 +266,7 @@ def test_chunks_that_cannot_be_reranked_stay_as_they_are_with_a_warning(
 
 
 def test_documents_are_searched_with_the_processed_and_reranked_by_the_original_question(
-    stored: UUID, monkeypatch: pytest.MonkeyPatch
+    shop: UUID, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rerank_by(monkeypatch, "lengths")
     searched: list[str] = []
@@ -279,23 +281,21 @@ def test_documents_are_searched_with_the_processed_and_reranked_by_the_original_
     assert (searched, LENGTHS.questions[-1]) == (["who oils locks?"], "who  oils\nlocks?")
 
 
-def test_documents_are_not_reranked_if_that_is_not_wanted(stored: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_are_not_reranked_if_that_is_not_wanted(shop: UUID, monkeypatch: pytest.MonkeyPatch) -> None:
     rerank_by(monkeypatch, "lengths")
     options = QueryOptions(top_k=1, enable_reranking=False)
     assert texts(search_documents("shop", "who oils locks?", options)) == [TEXTS[1]]
 
 
-def test_a_question_that_cannot_be_expanded_is_searched_as_it_is(
-    stored: UUID, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_question_that_cannot_be_expanded_is_searched_as_it_is(shop: UUID, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "rag_core.contract"):
-        found = search_documents("shop", "who oils locks?", QueryOptions(expand_query=True))
-    assert found[0].text == TEXTS[1]
+        hits = search_documents("shop", "who oils locks?", QueryOptions(expand_query=True))
+    assert hits[0].text == TEXTS[1]
     assert "the question is not expanded" in caplog.text
 
 
-def test_with_a_model_that_is_not_there_the_words_are_searched_still(
-    stored: UUID, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_with_a_missing_model_the_words_are_still_searched(
+    shop: UUID, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.delenv("RAG_EMBEDDING__DIMENSION")
     monkeypatch.setenv("RAG_EMBEDDING__TYPE", "bert")
@@ -309,6 +309,6 @@ def test_with_a_model_that_is_not_there_the_words_are_searched_still(
         hybrid_search("shop", "who oils locks?", VECTOR_ONLY)
 
 
-def test_a_question_that_is_too_long_to_search_for_is_a_value_error(stored: UUID) -> None:
+def test_a_question_that_is_too_long_to_search_for_is_a_value_error(shop: UUID) -> None:
     with pytest.raises(ValueError, match="shop cannot be searched: question must have at most 10000 characters"):
         hybrid_search("shop", "keys " * 2001)

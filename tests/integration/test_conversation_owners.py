@@ -48,7 +48,7 @@ def list_ids(store: Postgres, who: Caller, query: str = "") -> list[str]:
 
 
 def count_messages(store: Postgres, who: Caller, conversation: str = "mine") -> int:
-    """-1 if there is no such conversation."""
+    """The number of messages, or -1 if there is no such conversation."""
     response = send(store, who, "GET", f"/v1/conversations/{conversation}/messages")
     return -1 if response.status_code == 404 else len(response.json()["data"])
 
@@ -71,10 +71,10 @@ def test_another_user_of_the_tenant_finds_no_conversation(store: Postgres) -> No
 def test_the_same_conversation_id_of_another_user_begins_another_conversation(store: Postgres) -> None:
     ask(store, ADA)
     retriever = RecordingRetriever(hits=[])
-    asked = {"query": "And the locks?", "conversation_id": "mine"}
+    body = {"query": "And the locks?", "conversation_id": "mine"}
     for who in (ADA, BOB):
         gateways.run_with_gateway(
-            storing_graph(store, retriever), lambda client: client.post("/v1/retrieve", json=asked), who
+            storing_graph(store, retriever), lambda client: client.post("/v1/retrieve", json=body), who
         )
     assert [bool(query.variants) for query in retriever.queries] == [True, False]
     ask(store, BOB)
@@ -84,8 +84,8 @@ def test_the_same_conversation_id_of_another_user_begins_another_conversation(st
 def test_a_conversation_outlasts_a_change_of_groups_without_the_messages_of_a_lost_one(store: Postgres) -> None:
     ask(store, caller("ada", "staff"))
     ask(store, caller("ada", "staff", "board"))
-    seen = [count_messages(store, caller("ada", *groups)) for groups in (("board", "staff", "x"), ("staff",), ())]
-    assert seen == [4, 2, 0]
+    counts = [count_messages(store, caller("ada", *groups)) for groups in (("board", "staff", "x"), ("staff",), ())]
+    assert counts == [4, 2, 0]
     assert list_ids(store, ADA) == ["mine"]
 
 

@@ -43,11 +43,11 @@ def test_a_collection_of_its_kind_is_ingested_searched_and_explained(run: Rag, t
     report = answer(run, "ingest", folder, "--runner", "inline", *named)
     assert (report["documents"]["completed"], report["failures"]) == (4, [])
     question, document = QUESTIONS[profile]
-    found = answer(run, "search", question, "-k", "3", "--explain", *named)
-    best = found["results"][0]
+    response = answer(run, "search", question, "-k", "3", "--explain", *named)
+    best = response["results"][0]
     assert best_document(best) == document
     assert set(best["explain"]) == STAGES[profile] | {"fusion"}
-    skipped = {stage["stage"] for stage in found["stages"] if stage["skipped"]}
+    skipped = {stage["stage"] for stage in response["stages"] if stage["skipped"]}
     assert skipped == ({"rerank", "bm25"} if profile == "pmc" else set())
 
 
@@ -62,8 +62,8 @@ def test_each_kind_is_detected_in_one_mixed_folder(run: Rag, tmp_path: Path) -> 
         f"documents that match profile {profile}-cpu: 4, split by its chunker" for profile in sorted(WRITERS)
     ]
     for question, document in QUESTIONS.values():
-        found = answer(run, "search", question, "-k", "3", "--explain")
-        assert best_document(found["results"][0]) == document
+        response = answer(run, "search", question, "-k", "3", "--explain")
+        assert best_document(response["results"][0]) == document
     assert answer(run, "ingest", folder, "--runner", "inline")["documents"]["same"] == 13
 
 

@@ -42,7 +42,7 @@ where table_schema = 'rag' and grantee = 'rag_reader'"""
 
 
 @pytest.fixture
-def restricted(store: Postgres) -> Postgres:
+def store_with_secret(store: Postgres) -> Postgres:
     """An open document, and one that only members of `staff` can read."""
     drafts = [weigh_draft(OPEN), weigh_draft(SECRET)]
     target = replace(begin(store, drafts, splade="model"), builds_graph=True)
@@ -86,21 +86,23 @@ def count_rows(store: Postgres, table: str, *groups: str) -> int:
         return int(row[0]) if row else 0
 
 
-def test_each_leg_finds_a_document_for_its_groups_only(restricted: Postgres) -> None:
+def test_each_leg_finds_a_document_for_its_groups_only(store_with_secret: Postgres) -> None:
     open_text, secret_text = OPEN.chunks[0].text, SECRET.chunks[0].text
-    assert search_legs(restricted) == [open_text] * 4
-    assert sorted(search_legs(restricted, "board", "staff")) == sorted([open_text, secret_text] * 4)
+    assert search_legs(store_with_secret) == [open_text] * 4
+    assert sorted(search_legs(store_with_secret, "board", "staff")) == sorted([open_text, secret_text] * 4)
 
 
 @pytest.mark.parametrize("table", READ_TABLES)
-def test_a_statement_without_conditions_sees_no_content_of_other_groups(restricted: Postgres, table: str) -> None:
-    everything = count_rows(restricted, table, "staff")
-    assert 0 < count_rows(restricted, table) < everything
-    assert count_rows(restricted, table, "board") == count_rows(restricted, table)
+def test_a_statement_without_conditions_sees_no_content_of_other_groups(
+    store_with_secret: Postgres, table: str
+) -> None:
+    everything = count_rows(store_with_secret, table, "staff")
+    assert 0 < count_rows(store_with_secret, table) < everything
+    assert count_rows(store_with_secret, table, "board") == count_rows(store_with_secret, table)
 
 
-def test_unset_groups_read_only_what_everyone_can_read(restricted: Postgres) -> None:
-    with restricted.connect() as connection, read_transaction(connection, TENANT, ["staff"]):
+def test_unset_groups_read_only_what_everyone_can_read(store_with_secret: Postgres) -> None:
+    with store_with_secret.connect() as connection, read_transaction(connection, TENANT, ["staff"]):
         assert connection.execute("select count(*) from documents").fetchone() == (2,)
         connection.execute("select set_config('app.groups', '', true)")
         assert connection.execute("select id from documents").fetchall() == [(OPEN.id,)]
@@ -116,11 +118,11 @@ def test_every_table_of_documents_that_requests_read_has_the_policy(store: Postg
 
 
 @pytest.mark.parametrize("table", READ_TABLES)
-def test_without_a_policy_the_statements_hide_the_document(restricted: Postgres, table: str) -> None:
-    with superuser(restricted) as connection:
+def test_without_a_policy_the_statements_hide_the_document(store_with_secret: Postgres, table: str) -> None:
+    with superuser(store_with_secret) as connection:
         connection.execute(f"drop policy of_reader on rag.{table}".encode())
-    assert search_legs(restricted) == [OPEN.chunks[0].text] * 4
-    with restricted.connect() as connection:
+    assert search_legs(store_with_secret) == [OPEN.chunks[0].text] * 4
+    with store_with_secret.connect() as connection:
         catalog = Catalog(connection, TENANT)
         assert [row["id"] for row in catalog.readable_documents("default", [], None, SECRET.id, 9)] in ([], [OPEN.id])
         with pytest.raises(NotFoundError):
@@ -141,20 +143,20 @@ def without_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_conditions")
-def test_without_conditions_in_the_statements_the_policies_hide_the_document(restricted: Postgres) -> None:
-    assert SECRET.chunks[0].text not in search_legs(restricted)
+def test_without_conditions_in_the_statements_the_policies_hide_the_document(store_with_secret: Postgres) -> None:
+    assert SECRET.chunks[0].text not in search_legs(store_with_secret)
 
 
 @pytest.mark.usefixtures("without_conditions")
-def test_without_both_the_document_is_found(restricted: Postgres) -> None:
+def test_without_both_the_document_is_found(store_with_secret: Postgres) -> None:
     """Shows that the tests above would notice a missing wall."""
-    with superuser(restricted) as connection:
+    with superuser(store_with_secret) as connection:
         for table in READ_TABLES:
             connection.execute(f"drop policy of_reader on rag.{table}".encode())
-    assert SECRET.chunks[0].text in search_legs(restricted)
+    assert SECRET.chunks[0].text in search_legs(store_with_secret)
 
 
-def test_a_user_whose_groups_shrink_loses_the_document_at_once(restricted: Postgres) -> None:
+def test_a_user_whose_groups_shrink_loses_the_document_at_once(store_with_secret: Postgres) -> None:
     async def search(reader: CorpusReader) -> list[int]:
         counts = []
         for groups in (("staff",), (), ("staff",)):
@@ -162,7 +164,7 @@ def test_a_user_whose_groups_shrink_loses_the_document_at_once(restricted: Postg
             counts.append(len(await reader.rank_bm25(query, 10, Bm25(1.5, 0.75))))
         return counts
 
-    assert read(restricted, search) == [2, 1, 2]
+    assert read(store_with_secret, search) == [2, 1, 2]
 
 
 def test_failures_and_events_of_a_job_are_those_of_readable_documents(store: Postgres) -> None:

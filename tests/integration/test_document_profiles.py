@@ -78,7 +78,7 @@ def ingest(run: Rag, folder: Path, *arguments: object) -> Any:
     return ran.json
 
 
-def changed(report: Any) -> tuple[int, int]:
+def count_changes(report: Any) -> tuple[int, int]:
     return report["documents"]["changed"], report["documents"]["same"]
 
 
@@ -135,8 +135,8 @@ def labels(store: Postgres) -> list[str]:
 def test_a_changed_profile_redoes_its_own_documents_and_no_others(run: Rag, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", {f"{kind}.md": text for kind, text in KINDS.items()})
     ingest(run, folder, "--config", configure(tmp_path, tokens=24))
-    assert changed(ingest(run, folder, "--config", configure(tmp_path, tokens=24))) == (0, 3)
-    assert changed(ingest(run, folder, "--config", configure(tmp_path, tokens=17))) == (1, 2)
+    assert count_changes(ingest(run, folder, "--config", configure(tmp_path, tokens=24))) == (0, 3)
+    assert count_changes(ingest(run, folder, "--config", configure(tmp_path, tokens=17))) == (1, 2)
 
 
 def test_a_profile_that_nobody_detects_any_more_gives_its_documents_back(
@@ -151,7 +151,7 @@ def test_a_profile_that_nobody_detects_any_more_gives_its_documents_back(
         "--set",
         "chunking={tokens: 16, overlap: 0, prefix_tokens: 8}",
     )
-    assert changed(ingest(run, folder, "--profile", "default", *settings)) == (2, 1)
+    assert count_changes(ingest(run, folder, "--profile", "default", *settings)) == (2, 1)
     assert labels(store) == ["", "", ""]
 
 

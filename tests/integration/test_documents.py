@@ -1,4 +1,4 @@
-"""The commands of the documents run as they stand there, and print what the documents show."""
+"""The commands of the documents run unchanged, and print what the documents show."""
 
 import sys
 from collections.abc import Iterator

@@ -286,7 +286,7 @@ def test_a_login_without_rights_dumps_and_restores_over_tcp(
 def test_a_login_without_rights_dumps_a_store_whose_audit_the_worker_cannot_read(
     tcp_server: str, tmp_path: Path
 ) -> None:
-    """Schemas before 28 give the worker no right to read the audit's months, and a dump is made before an upgrade."""
+    """Schemas before 28 do not let the worker read the audit's months, and a dump is made before an upgrade."""
     statements = [f"create role old login password '{PASSWORD}'", f"grant {', '.join(ROLES)} to old"]
     store = open_database(tcp_server, "old", statements, login="old")
     with superuser(Postgres(make_conninfo(tcp_server, dbname="old"))) as connection:

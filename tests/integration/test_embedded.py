@@ -1,4 +1,4 @@
-"""The private server: one a folder, whoever asks and whatever was done to it."""
+"""The private server: one per folder, whoever starts it and whatever was done to it."""
 
 import os
 import shutil
@@ -67,9 +67,9 @@ def test_what_was_committed_survives_that_the_server_is_killed(folder: Path) -> 
 def test_processes_that_start_at_once_get_one_server(folder: Path) -> None:
     command = [sys.executable, "-c", START, str(folder)]
     starting = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    told = [process.communicate(timeout=60)[0].strip() for process in starting]
-    assert told == [embedded.server_dsn(folder)] * 2
-    assert told[0] != ""
+    dsns = [process.communicate(timeout=60)[0].strip() for process in starting]
+    assert dsns == [embedded.server_dsn(folder)] * 2
+    assert dsns[0] != ""
 
 
 @pytest.mark.slow

@@ -66,8 +66,8 @@ def read(store: Postgres, cipher: TextCipher) -> list[object]:
         (conversation,) = conversations.conversations(9, "infinity 00000000-0000-0000-0000-000000000000")
         answer, question = conversations.messages("s", 9, 99)
     feedback = [reply.question, reply.standalone, reply.corrected_answer, reply.comments]
-    shown = [conversation["title"], question["text"], answer["text"], question["sources"]]
-    return [*feedback, turn["content"], turn["metadata"], *shown, history(store, cipher)]
+    conversation_texts = [conversation["title"], question["text"], answer["text"], question["sources"]]
+    return [*feedback, turn["content"], turn["metadata"], *conversation_texts, history(store, cipher)]
 
 
 def history(store: Postgres, cipher: TextCipher) -> list[Message]:
@@ -222,8 +222,8 @@ def test_a_gateway_stores_and_shows_conversations_and_feedback(store: Postgres, 
         assert (await client.post("/v1/feedback", json=feedback)).status_code == 201
         return [(await client.get(f"/v1/conversations{path}")).text for path in ("", "/s/messages")]
 
-    shown = gateways.run_with_gateway(gateways.build_services(settings), ask)
-    assert all(QUERY.text in text for text in shown)
+    bodies = gateways.run_with_gateway(gateways.build_services(settings), ask)
+    assert all(QUERY.text in text for text in bodies)
     assert rows_with(store, MARKER) == set()
     assert rows_with(store, "enc:1:k1:") == {"messages", "conversations", "replies", "feedback"}
 

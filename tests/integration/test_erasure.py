@@ -42,8 +42,8 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def purge(store: Postgres, tenant: str = TENANT, dry_run: bool = False, **scope: object) -> dict[str, TableCount]:
-    chosen = ErasureScope(tenant=tenant, **scope)
-    counts = erase(store, chosen, lambda session: hash_conversation(tenant, session), dry_run=dry_run)
+    erasure_scope = ErasureScope(tenant=tenant, **scope)
+    counts = erase(store, erasure_scope, lambda session: hash_conversation(tenant, session), dry_run=dry_run)
     return {count.table: count for count in counts if count.table not in EVIDENCE | PARTLY_KEPT}
 
 
@@ -324,8 +324,8 @@ def test_old_rows_are_erased_except_the_last_job_of_a_collection(store: Postgres
         connection.execute("""update rag.jobs set finished_at = now() - interval '9 days' where status = 'completed'""")
     assert purge(store, days=10, dry_run=True)["jobs"].found == 0
     erased = purge(store, days=8)
-    found = {table for table, count in erased.items() if count.found}
-    assert found == {"conversations", "messages", "participants", "replies", "feedback", "exposures", "jobs"} | {
+    tables = {table for table, count in erased.items() if count.found}
+    assert tables == {"conversations", "messages", "participants", "replies", "feedback", "exposures", "jobs"} | {
         "job_items",
         "job_events",
     }
@@ -358,10 +358,10 @@ def test_the_command_reports_every_table_and_that_nothing_is_left(
     assert rag("purge", *at).code == 2
     planned = rag("purge", "--dry-run", *at)
     assert planned.code == 0
-    done = rag("purge", "--yes", *at)
-    assert (done.code, done.json["left"]) == (0, 0)
-    assert [table["found"] for table in done.json["tables"]] == [table["left"] for table in planned.json["tables"]]
-    assert [file["left"] for file in done.json["files"]] == [0, 0]
+    purged = rag("purge", "--yes", *at)
+    assert (purged.code, purged.json["left"]) == (0, 0)
+    assert [table["found"] for table in purged.json["tables"]] == [table["left"] for table in planned.json["tables"]]
+    assert [file["left"] for file in purged.json["files"]] == [0, 0]
     assert not run.exists()
 
 

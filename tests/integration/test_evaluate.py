@@ -62,7 +62,8 @@ ENDLESS = ScriptedHttpResponse(steps=(*ANSWER.steps[:1], HANG))
 
 @pytest.fixture
 def dataset(tmp_path: Path) -> Path:
-    """For each thing three documents, of which the first answers its question; the last question's has no text."""
+    """A dataset with three documents per thing, of which the first answers its question. The last question's document
+    has no text."""
     corpus = [
         CorpusDocument(id=f"{thing}/{n}", title=thing, text=f"{text}\n\nNumber {n} of its kind in the harbour.")
         for thing in THINGS
@@ -98,31 +99,31 @@ def rag(store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd:
 
 @pytest.mark.slow
 def test_an_evaluation_finds_what_answers_and_says_where_the_rest_was_lost(rag: Any, dataset: Path) -> None:
-    told = json.loads(rag("evaluate", dataset, "--json"))
-    assert (told["dataset"], told["collection"], told["questions"]) == ("harbour", COLLECTION, 13)
-    final = told["stages"]["final"]
+    report = json.loads(rag("evaluate", dataset, "--json"))
+    assert (report["dataset"], report["collection"], report["questions"]) == ("harbour", COLLECTION, 13)
+    final = report["stages"]["final"]
     assert final["measures"]["success@5"]["mean"] == pytest.approx(12 / 13)
     assert final["measures"]["ndcg@10"]["low"] < final["measures"]["ndcg@10"]["mean"] <= 12 / 13
-    assert final["measures"]["recall@100"]["mean"] <= told["stages"]["union"]["measures"]["recall@100"]["mean"]
-    assert told["headroom"] >= 0
+    assert final["measures"]["recall@100"]["mean"] <= report["stages"]["union"]["measures"]["recall@100"]["mean"]
+    assert report["headroom"] >= 0
     assert final["latency_ms"]["p50"] <= final["latency_ms"]["p95"] <= final["latency_ms"]["p99"]
     assert final["latency_ms"]["mean"] <= final["latency_ms"]["p99"]
-    assert told["lost"]["store"] == 1
-    assert sum(told["lost"].values()) == 25
-    assert told["failures"] == []
+    assert report["lost"]["store"] == 1
+    assert sum(report["lost"].values()) == 25
+    assert report["failures"] == []
 
 
 @pytest.mark.slow
 def test_grades_of_documents_that_are_gone_are_reported_and_not_scored(rag: Any, dataset: Path) -> None:
     with (dataset / "qrels" / "test.tsv").open("a") as grades:
         grades.write("q 0\tgone\t2\n")
-    told = json.loads(rag("evaluate", dataset, "--json"))
-    assert sum(told["lost"].values()) == 25
-    assert told["notices"][-1] == "1 graded documents are not in the corpus, and are not scored: gone"
+    report = json.loads(rag("evaluate", dataset, "--json"))
+    assert sum(report["lost"].values()) == 25
+    assert report["notices"][-1] == "1 graded documents are not in the corpus, and are not scored: gone"
 
 
 def add_references(dataset: Path) -> None:
-    """References for all questions, and one question that the corpus does not answer."""
+    """Adds references for all questions, and one question that the corpus does not answer."""
     rows = [{"_id": f"q {n}", "answers": ["on Mondays"]} for n in range(len(THINGS))]
     rows += [{"_id": "none", "question": "Wer hat Angst vorm Wolf?", "answerable": False}]
     (dataset / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -131,9 +132,9 @@ def add_references(dataset: Path) -> None:
 @pytest.mark.slow
 def test_answers_are_measured_by_the_profile_s_own_pipeline(rag: Any, dataset: Path, tmp_path: Path) -> None:
     add_references(dataset)
-    told = json.loads(rag("evaluate", dataset, "--answers", "--json", "--out", tmp_path / "out"))
-    answers, rows = told["answers"], pq.read_table(tmp_path / "out" / "answers.parquet").to_pylist()
-    assert (told["run"], told["coverage"]) == (str(tmp_path / "out"), 1.0)
+    report = json.loads(rag("evaluate", dataset, "--answers", "--json", "--out", tmp_path / "out"))
+    answers, rows = report["answers"], pq.read_table(tmp_path / "out" / "answers.parquet").to_pylist()
+    assert (report["run"], report["coverage"]) == (str(tmp_path / "out"), 1.0)
     assert (answers["questions"], answers["valid"], answers["failures"]) == (14, True, [])
     assert answers["measures"]["contains_reference"]["mean"] > 0.5
     assert {measure["coverage"] for measure in answers["measures"].values()} == {1.0}
@@ -155,8 +156,8 @@ def test_each_failed_question_has_a_label_in_the_report_in_the_files_and_in_the_
 ) -> None:
     add_references(dataset)
     out = tmp_path / "out"
-    told = json.loads(rag("evaluate", dataset, "--answers", "--json", "--out", out, "--set", "packing.passages=1"))
-    waterfall = told["waterfall"]
+    report = json.loads(rag("evaluate", dataset, "--answers", "--json", "--out", out, "--set", "packing.passages=1"))
+    waterfall = report["waterfall"]
     assert waterfall["questions"] == 14
     assert waterfall["failed"] == sum(waterfall["labels"].values())
     assert waterfall["labels"]["not_indexed"] == 1
@@ -197,10 +198,10 @@ def test_a_run_whose_measures_cover_too_little_is_invalid(rag: Any, dataset: Pat
 def test_a_model_grades_the_answers_and_the_report_names_the_rubric(rag: Any, dataset: Path, tmp_path: Path) -> None:
     with run_endpoint(whole_response(GRADES), whole_response("Well.")) as judge:
         options = ("--judge", judge.url, "--judge-model", "llama", "--limit", 2, "--json", "--out", tmp_path / "out")
-        told = json.loads(rag("evaluate", dataset, *options, code=5))
-    assert told["judge"]["rubric"] == {"model": "llama", "version": 1, "hash": load_rubric().digest}
-    assert told["answers"]["measures"]["rubric_relevance"]["coverage"] == 0.5
-    (reason,) = {row["reason"] for row in told["answers"]["failures"]}
+        report = json.loads(rag("evaluate", dataset, *options, code=5))
+    assert report["judge"]["rubric"] == {"model": "llama", "version": 1, "hash": load_rubric().digest}
+    assert report["answers"]["measures"]["rubric_relevance"]["coverage"] == 0.5
+    (reason,) = {row["reason"] for row in report["answers"]["failures"]}
     assert reason.startswith("JudgeError: the judge must answer with a grade from 1 to 5 for faithfulness")
     refused = rag("evaluate", dataset, "--judge", "http://127.0.0.1:9/v1", "--json", code=2)
     assert "--judge requires --judge-model" in refused
@@ -219,9 +220,9 @@ def test_several_datasets_have_a_mean(rag: Any, dataset: Path, tmp_path: Path) -
     add_references(dataset)
     other = tmp_path / "quay"
     shutil.copytree(dataset, other)
-    told = json.loads(rag("evaluate", dataset, other, "--answers", "--json", "--out", tmp_path / "out"))
-    assert [report["dataset"] for report in told] == ["harbour", "quay", "mean"]
-    first, _, mean = (report["answers"]["measures"]["token_f1"]["mean"] for report in told)
+    reports = json.loads(rag("evaluate", dataset, other, "--answers", "--json", "--out", tmp_path / "out"))
+    assert [report["dataset"] for report in reports] == ["harbour", "quay", "mean"]
+    first, _, mean = (report["answers"]["measures"]["token_f1"]["mean"] for report in reports)
     assert mean == pytest.approx(first)
     assert (tmp_path / "out" / "quay" / "report.json").is_file()
     assert "require one dataset, got 2" in rag("evaluate", dataset, other, "--collection", "c", "--json", code=2)
@@ -311,18 +312,20 @@ def test_the_files_hold_what_was_measured(rag: Any, dataset: Path, tmp_path: Pat
     for file in earlier:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("an earlier run")
-    told = json.loads(rag("evaluate", dataset, "--json", "--out", tmp_path / "out"))
+    report = json.loads(rag("evaluate", dataset, "--json", "--out", tmp_path / "out"))
     assert not any(file.exists() for file in earlier)
-    assert json.loads((tmp_path / "out" / "report.json").read_text()) == told
-    assert told["questions_per_second"] > 0
-    assert told["ingest_seconds"]["total"] >= told["ingest_seconds"]["embed"] > 0
-    means = {leg: told["stages"][leg]["measures"]["ndcg@10"]["mean"] for leg in ("bm25", "dense")}
+    assert json.loads((tmp_path / "out" / "report.json").read_text()) == report
+    assert report["questions_per_second"] > 0
+    assert report["ingest_seconds"]["total"] >= report["ingest_seconds"]["embed"] > 0
+    means = {leg: report["stages"][leg]["measures"]["ndcg@10"]["mean"] for leg in ("bm25", "dense")}
     # equal scores are in the order of ids, which depend on the folder: either leg can be the better one
-    assert [(each["stage"], each["over"]) for each in told["improvements"]] == [("fuse", max(means, key=means.get))]
+    assert [(improvement["stage"], improvement["over"]) for improvement in report["improvements"]] == [
+        ("fuse", max(means, key=means.get))
+    ]
     qrels, run = read_qrels(tmp_path / "out" / "qrels.trec"), read_run(tmp_path / "out" / "runs" / "final.trec")
     assert list(run)[:2] == ["q%200", "q%201"]
     mean = sum(measures(rank_ids(run[id]), qrels[id])["map"] for id in run) / len(qrels)
-    assert mean == pytest.approx(told["stages"]["final"]["measures"]["map"]["mean"])
+    assert mean == pytest.approx(report["stages"]["final"]["measures"]["map"]["mean"])
     rows = pq.read_table(tmp_path / "out" / "questions.parquet").to_pylist()
     assert [row["question_id"] for row in rows] == [f"q {n}" for n in range(12)] + ["lacking"]
     assert dict(rows[-1]["lost"]) == {"ferry/0": "store"}
@@ -365,21 +368,21 @@ def test_a_run_of_other_questions_is_refused(rag: Any, dataset: Path, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_folder_of_files_is_ingested_where_it_lies(rag: Any, dataset: Path) -> None:
+def test_a_folder_of_files_is_ingested_in_place(rag: Any, dataset: Path) -> None:
     (dataset / "html").mkdir()
     for thing in THINGS:
         page = f"<html><title>{thing}</title><body><p>The {thing} is inspected on Mondays.</p></body></html>"
         (dataset / "html" / f"{thing}.html").write_text(page)
     grades = "".join(f"q {n}\t{thing}\t1\n" for n, thing in enumerate(THINGS))
     (dataset / "qrels" / "test.tsv").write_text(grades)
-    told = json.loads(rag("evaluate", dataset, "--json"))
-    assert told["stages"]["final"]["measures"]["success@1"]["mean"] == 1.0
-    assert told["lost"]["store"] == 0
+    report = json.loads(rag("evaluate", dataset, "--json"))
+    assert report["stages"]["final"]["measures"]["success@1"]["mean"] == 1.0
+    assert report["lost"]["store"] == 0
 
 
 @pytest.mark.slow
 def test_chunks_are_measured_where_answers_have_spans(rag: Any, store: Postgres, tmp_path: Path) -> None:
-    """The text is stored without its tags and carriage returns, and cut; spans are of the dataset's."""
+    """The store cuts the text and removes its tags and carriage returns; spans refer to the dataset's text."""
     filler = "\r\n\r\n".join(f"Nothing <b>about</b> it stands in paragraph {n} of many." for n in range(60))
     texts = {
         thing: f"{filler}\r\n\r\nThe <i>{thing}</i> opens at {n} sharp.\r\n{filler}" for n, thing in enumerate(THINGS)
@@ -390,15 +393,15 @@ def test_chunks_are_measured_where_answers_have_spans(rag: Any, store: Postgres,
         for thing, text in texts.items()
     }
     corpus = [CorpusDocument(id=thing, title=thing, text=text) for thing, text in texts.items()]
-    asked = [
+    questions = [
         Question(id=thing, text=f"When does the {thing} open?", grades={thing: 1}, spans=(spans[thing],))
         for thing in THINGS
     ]
     lacking = Question(id="ferry", text="When?", grades={}, spans=(Span(document="ferry", start=0, end=9),))
-    write_dataset(tmp_path / "open", [*corpus, CorpusDocument(id="ferry", text=" " * 9)], [*asked, lacking])
-    told = json.loads(rag("evaluate", tmp_path / "open", "--json", "--out", tmp_path / "out"))
-    assert (told["questions_with_spans"], told["answers_in_no_chunk"]) == (13, 1)
-    final = told["stages"]["final"]["chunk_measures"]
+    write_dataset(tmp_path / "open", [*corpus, CorpusDocument(id="ferry", text=" " * 9)], [*questions, lacking])
+    report = json.loads(rag("evaluate", tmp_path / "open", "--json", "--out", tmp_path / "out"))
+    assert (report["questions_with_spans"], report["answers_in_no_chunk"]) == (13, 1)
+    final = report["stages"]["final"]["chunk_measures"]
     assert final["success@100"]["mean"] == final["char_recall@100"]["mean"] == pytest.approx(12 / 13)
     assert 0 < final["char_iou@1"]["mean"] < 1
     rows = pq.read_table(tmp_path / "out" / "questions.parquet").to_pylist()
@@ -411,27 +414,27 @@ def test_chunks_are_measured_where_answers_have_spans(rag: Any, store: Postgres,
     for n, row in enumerate(rows[:-1]):
         holding = [id for id, text in stored.items() if f"{row['question_id']} opens at {n} sharp" in text]
         assert row["relevant_chunks"] == holding
-        assert set(holding) <= set({each["stage"]: each for each in row["stages"]}["final"]["chunks"])
+        assert set(holding) <= set({stage["stage"]: stage for stage in row["stages"]}["final"]["chunks"])
     printed = rag("evaluate", tmp_path / "open")
     assert "chunks by the answer spans of 13 questions; answers in no chunk: 1" in printed
 
 
 @pytest.mark.slow
 def test_a_retriever_of_a_file_is_measured_in_either_shape(rag: Any, dataset: Path, tmp_path: Path) -> None:
-    foreign, own, other = (tmp_path / name for name in ("foreign.yaml", "own.yaml", "other.yaml"))
+    foreign, native, other = (tmp_path / name for name in ("foreign.yaml", "own.yaml", "other.yaml"))
     foreign.write_text("retriever: {fusion_method: rrf, fusion_params: {k: 10}, dense_params: {dimension: 1024}}")
-    own.write_text("retrieval: {type: bm25}")
+    native.write_text("retrieval: {type: bm25}")
     other.write_text("chunking: {tokens: 30}\nretrieval: {type: bm25}")
-    told = json.loads(rag("evaluate", dataset, "--json", "--retriever", foreign))
-    assert [notice.partition(":")[0] for notice in told["notices"]] == [
+    report = json.loads(rag("evaluate", dataset, "--json", "--retriever", foreign))
+    assert [notice.partition(":")[0] for notice in report["notices"]] == [
         "retriever.dense_method",
         "retriever.dense_params.dimension",
         "some documents are not searched",
     ]
-    assert {"dense", "bm25", "fuse"} <= told["stages"].keys()
-    told = json.loads(rag("evaluate", dataset, "--json", "--retriever", own))
-    assert told["notices"] == []
-    assert "fuse" not in told["stages"]
+    assert {"dense", "bm25", "fuse"} <= report["stages"].keys()
+    report = json.loads(rag("evaluate", dataset, "--json", "--retriever", native))
+    assert report["notices"] == []
+    assert "fuse" not in report["stages"]
     assert "pass all other settings with --config" in rag("evaluate", dataset, "--json", "--retriever", other, code=2)
 
 
@@ -452,10 +455,10 @@ def test_a_malformed_dataset_is_a_usage_error(rag: Any, dataset: Path) -> None:
 
 
 def test_questions_that_cannot_be_asked_fail_the_evaluation(rag: Any, dataset: Path, monkeypatch: Any) -> None:
-    def fails(*_: object, **_options: object) -> None:
+    def fail(*_: object, **_options: object) -> None:
         raise RagError("no model")
 
-    monkeypatch.setattr("rag_core.knowledge_base.KnowledgeBase.explain", fails)
+    monkeypatch.setattr("rag_core.knowledge_base.KnowledgeBase.explain", fail)
     refused = json.loads(rag("evaluate", dataset, "--json", code=1))["error"]
     assert refused["message"] == "no question could be answered: RagError: no model"
 
@@ -473,8 +476,8 @@ def test_a_trained_fusion_is_a_valid_setting(rag: Any, dataset: Path, capfd: pyt
         {"dense", "bm25"},
         {"dense", "bm25"},
     )
-    told = json.loads(rag("evaluate", dataset, "--set", f"retrieval.fusion={json.dumps(learned)}", "--json"))
-    assert told["stages"]["fuse"]["measures"]["success@5"]["mean"] == pytest.approx(12 / 13)
+    report = json.loads(rag("evaluate", dataset, "--set", f"retrieval.fusion={json.dumps(learned)}", "--json"))
+    assert report["stages"]["fuse"]["measures"]["success@5"]["mean"] == pytest.approx(12 / 13)
 
 
 def test_the_fusion_below_a_reranker_is_trained_without_it(
@@ -518,10 +521,10 @@ def test_actors_of_ray_answer_as_this_process_does(rag: Any, dataset: Path, stor
         for n in range(6)
         for question in read_dataset(dataset).questions
     ]
-    here, there = (list(run_questions(task, many, runner)) for runner in (RunnerName.inline, RunnerName.ray))
-    assert len(here) == len(there) == 78
-    assert {trace.question: trace.ranking for trace in here} == {trace.question: trace.ranking for trace in there}
-    assert {report.stage for trace in there for report in trace.stages} >= {"embed", "dense", "bm25", "fuse"}
+    inline, on_ray = (list(run_questions(task, many, runner)) for runner in (RunnerName.inline, RunnerName.ray))
+    assert len(inline) == len(on_ray) == 78
+    assert {trace.question: trace.ranking for trace in inline} == {trace.question: trace.ranking for trace in on_ray}
+    assert {report.stage for trace in on_ray for report in trace.stages} >= {"embed", "dense", "bm25", "fuse"}
 
 
 @pytest.mark.ray
@@ -529,8 +532,8 @@ def test_actors_of_ray_answer_as_this_process_does(rag: Any, dataset: Path, stor
 @pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")
 def test_the_command_measures_on_ray_what_it_measures_here(rag: Any, dataset: Path) -> None:
     on_ray = json.loads(rag("evaluate", dataset, "--runner", "ray", "--json"))
-    here = json.loads(rag("evaluate", dataset, "--runner", "inline", "--json"))
-    assert on_ray["stages"]["final"]["measures"] == here["stages"]["final"]["measures"]
+    inline = json.loads(rag("evaluate", dataset, "--runner", "inline", "--json"))
+    assert on_ray["stages"]["final"]["measures"] == inline["stages"]["final"]["measures"]
     assert on_ray["failures"] == []
 
 
@@ -561,12 +564,12 @@ def test_answers_and_their_grades_on_ray_are_those_of_this_process(rag: Any, dat
     add_references(dataset)
     with run_endpoint(whole_response(GRADES)) as judge:
         options = ("--judge", judge.url, "--judge-model", "llama", "--json")
-        on_ray, here = (
+        on_ray, inline = (
             json.loads(rag("evaluate", dataset, *options, "--runner", runner, "--out", tmp_path / runner))["answers"]
             for runner in ("ray", "inline")
         )
-    assert on_ray == here
-    assert here["measures"]["rubric_faithfulness"]["mean"] == pytest.approx(0.75)
+    assert on_ray == inline
+    assert inline["measures"]["rubric_faithfulness"]["mean"] == pytest.approx(0.75)
     rows = pq.read_table(tmp_path / "ray" / "answers.parquet").to_pylist()
     assert dict(rows[0]["reasons"])["rubric_relevance"] == "so"
     assert list((tmp_path / "ray").glob(JOURNALS)) == []
@@ -594,8 +597,8 @@ def test_a_job_on_ray_that_was_killed_asks_no_question_twice(
             job.kill()
         finished, count, endpoint.responses = read_finished_things(journal), len(endpoint.requests), [ANSWER]
         resumed = json.loads(rag("evaluate", *options, *out))
-        asked = list_asked_things(endpoint, count)
+        remaining = list_asked_things(endpoint, count)
         undisturbed = json.loads(rag("evaluate", *options, "--runner", "inline"))
     assert len(finished) >= 4
-    assert sorted(asked) == sorted(set(THINGS) - set(finished))
+    assert sorted(remaining) == sorted(set(THINGS) - set(finished))
     assert resumed["answers"] == undisturbed["answers"]

@@ -37,16 +37,16 @@ def test_one_trace_leads_from_an_evaluation_to_the_stages_of_each_question(
             "RAG_RETRIEVAL__TIMEOUT_MS": "60000",
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
         }
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert process.returncode == 0, process.stderr
         spans = list(collector.spans)
 
     (evaluation,) = [span for span in spans if span.name == "evaluate"]
     assert (evaluation.service, evaluation.parent) == ("rag-evaluate", "")
     assert {span.trace for span in spans} == {evaluation.trace}
-    asked = [span for span in spans if span.name == "question"]
-    assert len(asked) >= len(TEXTS)
-    assert {(span.service, span.parent) for span in asked} == {(worker, evaluation.id)}
+    question_spans = [span for span in spans if span.name == "question"]
+    assert len(question_spans) >= len(TEXTS)
+    assert {(span.service, span.parent) for span in question_spans} == {(worker, evaluation.id)}
     legs = [span for span in spans if span.name in ("dense", "bm25")]
     assert len(legs) >= 2 * len(TEXTS)
     assert {_root(span, spans) for span in legs} == {evaluation.id}

@@ -67,14 +67,14 @@ def ask_and_rate(
     return gateways.run_with_gateway(build_graph(store), send, ME)
 
 
-def rated(store: Postgres, tenant: str = DEFAULT_TENANT) -> list[RatedReply]:
+def read_replies(store: Postgres, tenant: str = DEFAULT_TENANT) -> list[RatedReply]:
     with store.connect() as connection:
         return list(Replies(connection, tenant).read())
 
 
 def test_an_answer_is_stored_under_the_id_that_the_client_received(store: Postgres) -> None:
     (answer,) = post(store, ("/v1/answer", QUESTION))
-    (reply,) = rated(store)
+    (reply,) = read_replies(store)
     assert (reply.id, reply.question, reply.standalone) == (answer.json()["id"], "How often?", "How often?")
     assert (reply.profile, reply.pipeline_version) == ("default", answer.json()["pipeline_version"])
     assert reply.chunk_ids == tuple(hit.chunk.id for hit in HITS)
@@ -89,7 +89,7 @@ def test_streams_and_chat_completions_are_stored_like_answers(store: Postgres) -
         ("/v1/chat/completions", CHAT),
         ("/v1/chat/completions", {**CHAT, "stream": True}),
     )
-    ids = {reply.id for reply in rated(store)}
+    ids = {reply.id for reply in read_replies(store)}
     assert len(ids) == 3
     assert chat.json()["id"] in ids
     assert sum(id in streamed.text + chat_stream.text for id in ids) == 2
@@ -100,7 +100,7 @@ def test_no_answer_is_stored_if_the_settings_forbid_it(store: Postgres) -> None:
     telemetry = graph.settings.telemetry.model_copy(update={"replies": False})
     silent = replace(graph, settings=graph.settings.model_copy(update={"telemetry": telemetry}))
     gateways.run_with_gateway(silent, lambda client: client.post("/v1/answer", json=QUESTION))
-    assert rated(store) == []
+    assert read_replies(store) == []
 
 
 def test_an_answer_does_not_need_the_store_of_replies(caplog: pytest.LogCaptureFixture) -> None:
@@ -118,7 +118,7 @@ def test_feedback_belongs_to_an_answer(store: Postgres) -> None:
     )
     assert (first.status_code, first.json().keys()) == (201, {"id"})
     assert first.json() != second.json()
-    (reply,) = rated(store)
+    (reply,) = read_replies(store)
     assert (reply.rating, reply.stars, reply.corrected_answer) == (1, 4, "Every 30 days.")
     assert (reply.comments, reply.signals) == (("outdated",), ("copied", "opened_source"))
 
@@ -134,7 +134,7 @@ def test_another_tenant_does_not_find_the_answer(store: Postgres) -> None:
     body = {"answer_id": answer.json()["id"], "rating": 1}
     (response,) = post(store, ("/v1/feedback", body), who=Caller(tenant=TENANT))
     assert response.status_code == 404
-    assert rated(store, TENANT) == []
+    assert read_replies(store, TENANT) == []
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_old_replies_are_deleted_with_their_feedback(store: Postgres) -> None:
     assert delete_old_rows(store, DEFAULT_TENANT, {"replies": 30}) == []
     with superuser(store) as connection:
         assert connection.execute("select count(*) from feedback").fetchone() == (0,)
-    assert len(rated(store)) == 1
+    assert len(read_replies(store)) == 1
 
 
 def test_feedback_is_given_and_exported_from_the_command_line(
@@ -183,8 +183,8 @@ def test_feedback_is_given_and_exported_from_the_command_line(
 ) -> None:
     (answer,) = post(store, ("/v1/answer", QUESTION))
     rag, place = rag_in_process(capfd), ("--store", store.dsn, "--json")
-    given = rag("feedback", answer.json()["id"], "--thumbs", "down", "--comment", "outdated", *place)
-    assert (given.code, given.json.keys()) == (0, {"id"})
+    ran = rag("feedback", answer.json()["id"], "--thumbs", "down", "--comment", "outdated", *place)
+    assert (ran.code, ran.json.keys()) == (0, {"id"})
     assert rag("feedback", "--thumbs", "up", "ans_0", *place).code == 2
     exported = rag("feedback", "export", "--out", tmp_path / "usage", *place)
     assert exported.json == {"answers": 1, "days": 1, "folder": str(tmp_path / "usage")}
@@ -200,7 +200,7 @@ def test_feedback_is_given_to_a_server(store: Postgres, capfd: pytest.CaptureFix
         rag = rag_in_process(capfd)
         assert rag("feedback", answer["id"], "--thumbs", "up", "--server", address, "--json").code == 0
         assert rag("feedback", "ans_0", "--thumbs", "up", "--server", address).code == 2
-    assert [reply.rating for reply in rated(store)] == [1]
+    assert [reply.rating for reply in read_replies(store)] == [1]
 
 
 def test_asked_questions_become_a_dataset_without_a_test_split(
@@ -218,9 +218,9 @@ def test_asked_questions_become_a_dataset_without_a_test_split(
 
     gateways.run_with_gateway(graph, rate, ME)
     rag, out = rag_in_process(capfd), tmp_path / "asked"
-    made = rag("dataset", "make", "--from", "replies", "--out", out, "--store", store.dsn, "--json")
+    ran = rag("dataset", "make", "--from", "replies", "--out", out, "--store", store.dsn, "--json")
     counts = {"documents": 1, "questions": 1, "graded": 1, "references": 1}
-    assert made.json == {"from": "replies", **counts, "folder": str(out)}
+    assert ran.json == {"from": "replies", **counts, "folder": str(out)}
     (question,) = read_dataset(out, "train").questions
     assert (question.text, question.grades) == ("How often?", {str(hit.chunk.document_id): 1})
     (answer,) = map(json.loads, (out / "answers.jsonl").read_text().splitlines())
@@ -248,11 +248,11 @@ def test_live_answers_are_compared_with_a_run(
 def test_a_question_to_a_server_shows_the_id_to_rate(store: Postgres, capfd: pytest.CaptureFixture[str]) -> None:
     rag = rag_in_process(capfd)
     with serve_graph(build_graph(store)) as address:
-        asked = rag("ask", "How often?", "--server", address, "--json").json
-        shown = rag("ask", "How often?", "--server", address).err
-    first, second = rated(store)
-    assert asked["id"] == first.id
-    assert f"rag feedback {second.id} --thumbs up|down --server {address}" in shown
+        answer = rag("ask", "How often?", "--server", address, "--json").json
+        hint = rag("ask", "How often?", "--server", address).err
+    first, second = read_replies(store)
+    assert answer["id"] == first.id
+    assert f"rag feedback {second.id} --thumbs up|down --server {address}" in hint
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Each invariant is broken by hand, and that one and no other is told of."""
+"""Each invariant is broken by hand, and fsck reports that one and no other."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -58,7 +58,7 @@ def test_a_healthy_store_breaks_none(store: Postgres, job: WriteTarget) -> None:
 
 
 def double(connection: "Connection[Any]") -> None:
-    """A second row of the same document, which failed, under an id that is not its uri's."""
+    """Adds a second row of the same document, which failed, with an id that does not belong to its uri."""
     connection.execute("create temp table second as select * from documents where id = %s", [NOTE.id])
     connection.execute("update second set id = %s, status = 'failed', reason = 'copy', n_chunks = 0", [NOBODY])
     connection.execute("insert into documents select * from second")
@@ -177,7 +177,7 @@ Damage = Callable[["Connection[Any]"], object]
         ),
     ],
 )
-def test_what_is_wrong_with_a_document_is_told(
+def test_what_is_wrong_with_a_document_is_reported(
     connection: "Connection[Any]", invariant: str, damage: Damage, subject: str
 ) -> None:
     damage(connection)
@@ -225,12 +225,12 @@ def test_what_is_wrong_with_a_document_is_told(
         ),
     ],
 )
-def test_what_is_wrong_with_a_job_is_told(
+def test_what_is_wrong_with_a_job_is_reported(
     connection: "Connection[Any]", job: WriteTarget, invariant: str, statement: str, subject: str
 ) -> None:
     connection.execute(statement.format(note=NOTE.id).encode())
-    told = Violation(invariant=invariant, tenant=TENANT, subject=subject.format(job=job.job))
-    assert find_violations(connection) == [told]
+    violation = Violation(invariant=invariant, tenant=TENANT, subject=subject.format(job=job.job))
+    assert find_violations(connection) == [violation]
 
 
 LETTER = draft("file:///letter.md", "a letter of Ada to Charles", "the weather of London")
@@ -239,7 +239,7 @@ NAMES = {name: ENTITY.format(name) for name in ("ada", "london")} | {"nobody": N
 
 
 @pytest.mark.parametrize(
-    ("invariant", "damage", "told", "removed"),
+    ("invariant", "damage", "n_violations", "removed"),
     [
         (MENTIONS_VALID, "update mentions set chunk_id = '{nobody}' where entity = {ada}", 1, 4),
         (MENTIONS_VALID, "update mentions set document_id = '{note}' where entity = {london}", 1, 2),
@@ -254,16 +254,16 @@ NAMES = {name: ENTITY.format(name) for name in ("ada", "london")} | {"nobody": N
         *("relation from nothing", "relation to nothing", "relation of another document", "entity without mention"),
     ],
 )
-def test_what_is_wrong_with_the_graph_is_told_and_removed(
-    store: Postgres, connection: "Connection[Any]", invariant: str, damage: str, told: int, removed: int
+def test_what_is_wrong_with_the_graph_is_reported_and_removed(
+    store: Postgres, connection: "Connection[Any]", invariant: str, damage: str, n_violations: int, removed: int
 ) -> None:
     writer = replace(begin(store, [LETTER]), builds_graph=True).open()
     writer.publish([LETTER])
     writer.close()
     assert find_violations(connection) == []
     connection.execute(damage.format(**NAMES).encode())
-    found = find_violations(connection)
-    assert [violation.invariant for violation in found] == [invariant] * told
+    violations = find_violations(connection)
+    assert [violation.invariant for violation in violations] == [invariant] * n_violations
     assert REPAIRS[invariant] == "rag store maintain"
     changes = [change for change in Maintenance().run_all(store, TENANT) if change.action == "removed"]
     assert [(change.subject, change.collection) for change in changes] == [(f"{removed} graph rows", "default")]
@@ -296,7 +296,7 @@ def test_what_is_wrong_with_the_graph_is_told_and_removed(
         ),
     ],
 )
-def test_what_is_wrong_with_a_conversation_is_told(
+def test_what_is_wrong_with_a_conversation_is_reported(
     store: Postgres, connection: "Connection[Any]", invariant: str, damage: str, subject: str
 ) -> None:
     query = Query(text="who?", tenant=TENANT, session_id="s")
@@ -339,23 +339,23 @@ analyze"""
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_large_and_many_documents_take_no_squared_time(store: Postgres, connection: "Connection[Any]") -> None:
+def test_large_and_many_documents_take_no_quadratic_time(store: Postgres, connection: "Connection[Any]") -> None:
     large = draft("file:///large.md", *(f"Gäte {n} 🚪 {str(n) * 80}" for n in range(10_000)))
     publish(store, large)
     connection.execute(COPIES.format(note=NOTE.id).encode())
-    told = list[tuple[str, int, int]]()
-    assert find_violations(connection, report_progress=lambda *done: told.append(done)) == []
-    assert (SPANS_MATCH, 50_000, 50_003) in told
+    progress = list[tuple[str, int, int]]()
+    assert find_violations(connection, report_progress=lambda *step: progress.append(step)) == []
+    assert (SPANS_MATCH, 50_000, 50_003) in progress
     connection.execute("update chunks set text = 'Gate' where id = %s", [large.chunks[-1].id])
     assert find_violations(connection) == [Violation(SPANS_MATCH, TENANT, "document file:///large.md, chunk 9999")]
 
 
 def test_every_invariant_is_broken_here() -> None:
     tests = (
-        test_what_is_wrong_with_a_document_is_told,
-        test_what_is_wrong_with_a_job_is_told,
-        test_what_is_wrong_with_the_graph_is_told_and_removed,
-        test_what_is_wrong_with_a_conversation_is_told,
+        test_what_is_wrong_with_a_document_is_reported,
+        test_what_is_wrong_with_a_job_is_reported,
+        test_what_is_wrong_with_the_graph_is_reported_and_removed,
+        test_what_is_wrong_with_a_conversation_is_reported,
     )
     broken = {case[0] for test in tests for mark in test.pytestmark for case in mark.args[1]}
     assert broken == set(INVARIANTS)

@@ -35,16 +35,16 @@ def settings(profile: str, experiment: ExperimentSettings | None = None) -> Sett
     return load_settings(environment={}).model_copy(update={"profile": profile, "experiment": experiment})
 
 
-def services(store: Postgres, own: Settings, error: Exception | None = None) -> Services:
+def services(store: Postgres, profile_settings: Settings, error: Exception | None = None) -> Services:
     pieces = [] if error else ["Every 45 days [1]. "]
     generator = ScriptedGenerator(answers=[pieces] * 99, error=error)
-    return replace(scripted_graph(ScriptedRetriever(hits=HITS), generator, postgres=store), settings=own)
+    return replace(scripted_graph(ScriptedRetriever(hits=HITS), generator, postgres=store), settings=profile_settings)
 
 
 def build(store: Postgres, error: Exception | None = None) -> ServedProfiles:
     """Two profiles, of which the treatment fails with `error` if there is one."""
-    own = services(store, settings("default", EXPERIMENT))
-    return ServedProfiles(own, {"fast": settings("fast")}, lambda other: services(store, other, error))
+    primary = services(store, settings("default", EXPERIMENT))
+    return ServedProfiles(primary, {"fast": settings("fast")}, lambda other: services(store, other, error))
 
 
 def send(profiles: ServedProfiles, method: str, path: str, bodies: Sequence[object]) -> list[httpx2.Response]:
@@ -78,7 +78,7 @@ def answering_profile(response: httpx2.Response) -> str:
     return str(response.json()["pipeline_version"].partition(":")[0])
 
 
-def stored_variants(store: Postgres) -> Counter[tuple[str, str]]:
+def count_variants(store: Postgres) -> Counter[tuple[str, str]]:
     """Counts the exposures by variant and error."""
     with store.connect() as connection:
         rows = Exposures(connection, DEFAULT_TENANT).read("fast-1")
@@ -89,7 +89,7 @@ def test_conversations_are_split_between_two_profiles_and_the_exposures_are_stor
     profiles = [answering_profile(response) for response in ask(build(store), conversations(20))]
     counts = Counter(profiles)
     assert min(counts["default"], counts["fast"]) >= 4
-    assert stored_variants(store) == {("control", ""): counts["default"], ("treatment", ""): counts["fast"]}
+    assert count_variants(store) == {("control", ""): counts["default"], ("treatment", ""): counts["fast"]}
     assert profiles == [answering_profile(response) for response in ask(build(store), conversations(20))]
     with store.connect() as connection:
         (stored,) = Exposures(connection, DEFAULT_TENANT).list_experiments()
@@ -99,13 +99,13 @@ def test_conversations_are_split_between_two_profiles_and_the_exposures_are_stor
 def test_a_request_that_names_its_profile_takes_no_part(store: Postgres) -> None:
     named = [{"profile": profile, **body} for profile in ("default", "fast") for body in conversations(3)]
     assert [answering_profile(response) for response in ask(build(store), named)] == ["default"] * 3 + ["fast"] * 3
-    assert stored_variants(store) == {}
+    assert count_variants(store) == {}
 
 
 def test_a_stream_and_a_failed_answer_are_exposures_too(store: Postgres) -> None:
     bodies = [{"stream": True, **body} for body in conversations(20)]
     ask(build(store, GenerationError("the endpoint is gone")), bodies)
-    assert set(stored_variants(store)) == {("control", ""), ("treatment", "GenerationError")}
+    assert set(count_variants(store)) == {("control", ""), ("treatment", "GenerationError")}
 
 
 def test_the_command_reports_on_the_stored_conversations_and_their_ratings(
@@ -151,9 +151,9 @@ def test_experiments_are_listed_with_their_conversations(store: Postgres) -> Non
     assert first["data"] == [{"name": "fast-1", "running": True, "share": 0.4, "conversations": none}]
     (last,) = get(build(store), f"/v1/experiments?cursor={first['next_cursor']}").json()["data"]
     assert last == {"name": "old", "running": False, "share": 0.1, "conversations": {"control": 2, "treatment": 0}}
-    shown = get(build(store), "/v1/experiments/old").json()
-    assert shown["report"] is None
-    assert shown["reason"].startswith("an experiment requires observations of control and treatment")
+    experiment = get(build(store), "/v1/experiments/old").json()
+    assert experiment["report"] is None
+    assert experiment["reason"].startswith("an experiment requires observations of control and treatment")
 
 
 def test_an_assignment_is_the_one_that_answers_get(store: Postgres) -> None:
@@ -190,12 +190,12 @@ def test_other_requests_are_problems(store: Postgres, path: str, status: int) ->
 )
 def test_an_experiment_requires_another_served_profile(store: Postgres, treatment: str, message: str) -> None:
     class Resources:
-        def build_services(self, own: Settings) -> Services:
-            return services(store, own)
+        def build_services(self, profile_settings: Settings) -> Services:
+            return services(store, profile_settings)
 
-    own = settings("default", ExperimentSettings(name="x", treatment=treatment))
+    primary_settings = settings("default", ExperimentSettings(name="x", treatment=treatment))
     with pytest.raises(ConfigError) as refused:
-        build_profiles(GatewaySettings(own=own, others={"fast": settings("fast")}), Resources())  # type: ignore[arg-type]
+        build_profiles(GatewaySettings(own=primary_settings, others={"fast": settings("fast")}), Resources())  # type: ignore[arg-type]
     assert str(refused.value) == message
 
 
@@ -203,12 +203,12 @@ def test_an_experiment_requires_stored_answers_of_both_profiles(store: Postgres)
     treatment = settings("fast").model_copy(update={"telemetry": TelemetrySettings(replies=False)})
 
     class Resources:
-        def build_services(self, own: Settings) -> Services:
-            return services(store, own)
+        def build_services(self, profile_settings: Settings) -> Services:
+            return services(store, profile_settings)
 
-    given = GatewaySettings(own=settings("default", EXPERIMENT), others={"fast": treatment})
+    gateway_settings = GatewaySettings(own=settings("default", EXPERIMENT), others={"fast": treatment})
     with pytest.raises(ConfigError, match=r"experiment requires telemetry\.replies, got false in profile fast"):
-        build_profiles(given, Resources())  # type: ignore[arg-type]
+        build_profiles(gateway_settings, Resources())  # type: ignore[arg-type]
     overrides = ["experiment={name: x, treatment: fast}", "telemetry.replies=false"]
     with pytest.raises(ConfigError, match=r"experiment requires telemetry\.replies"):
         load_settings(environment={}, overrides=overrides)

@@ -92,7 +92,7 @@ def test_a_table_with_an_exclusive_lock_is_left_out_and_not_waited_for(store: Po
 
 
 @pytest.mark.parametrize("read", [open_jobs, store_state])
-def test_a_store_that_is_away_is_said_so(read: Callable[[Postgres], object]) -> None:
+def test_an_unreachable_store_is_reported(read: Callable[[Postgres], object]) -> None:
     with pytest.raises(StoreError):
         read(Postgres("host=/nowhere"))
 
@@ -128,7 +128,7 @@ def test_a_poll_reports_that_the_store_is_down(url: str) -> None:
 
 
 def test_a_poll_goes_on_after_the_schema_was_away(store: Postgres) -> None:
-    """A restore renames the schema while it runs."""
+    """The schema is missing while a restore runs, because it renames the schema."""
     reported, ended = list[float](), Event()
     rename: LiteralString = "alter schema {} rename to {}"
     with superuser(store) as connection:

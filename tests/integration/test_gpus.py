@@ -1,4 +1,4 @@
-"""Embedding on GPUs, as far as Ray's accounts go: a real local cluster with GPUs that only Ray believes in."""
+"""Embedding on GPUs as Ray counts them: a real local cluster with GPUs that do not exist."""
 
 import json
 import os
@@ -24,8 +24,8 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path / "docs", FILES)
 
 
-def on_gpus(store: Postgres, folder: Path, *cases: tuple[int, int, tuple[str, ...]]) -> list[dict[str, Any]]:
-    done = subprocess.run(
+def run_on_gpus(store: Postgres, folder: Path, *cases: tuple[int, int, tuple[str, ...]]) -> list[dict[str, Any]]:
+    process = subprocess.run(
         [sys.executable, str(SCRIPT), store.dsn, str(folder), json.dumps(cases)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
@@ -33,24 +33,24 @@ def on_gpus(store: Postgres, folder: Path, *cases: tuple[int, int, tuple[str, ..
         timeout=150,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    outcomes: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    outcomes: list[dict[str, Any]] = json.loads(process.stdout.splitlines()[-1])
     return outcomes
 
 
-def test_embedding_actors_have_a_gpu_each_and_are_as_many_as_were_asked_for(
+def test_embedding_actors_have_a_gpu_each_and_are_as_many_as_requested(
     store: Postgres, folder: Path, tmp_path: Path
 ) -> None:
-    seen = tmp_path / "actors"
-    seen.mkdir()
-    (outcome,) = on_gpus(store, folder, (3, 2, witness_settings(seen, processes=2)))
+    witness_folder = tmp_path / "actors"
+    witness_folder.mkdir()
+    (outcome,) = run_on_gpus(store, folder, (3, 2, witness_settings(witness_folder, processes=2)))
     assert outcome["documents"]["completed"] == len(FILES)
-    assert len({each.read_text() for each in seen.iterdir()}) == len(list(seen.iterdir())) == 2
+    assert len({file.read_text() for file in witness_folder.iterdir()}) == len(list(witness_folder.iterdir())) == 2
     assert violations(store) == []
 
 
 def test_gpus_that_the_cluster_has_not_are_refused_by_name(store: Postgres, folder: Path) -> None:
-    too_many, none = on_gpus(store, folder, (2, 3, HASHING), (0, 1, HASHING))
+    too_many, none = run_on_gpus(store, folder, (2, 3, HASHING), (0, 1, HASHING))
     assert too_many == {
         "error": "ClusterError",
         "message": "--gpus must be at most 2, the number of GPUs of the Ray cluster, got 3",

@@ -1,4 +1,4 @@
-"""How rare the words of a question are, on the real store."""
+"""The idf of a question's words, on the real store."""
 
 import asyncio
 from collections.abc import Mapping
@@ -61,12 +61,12 @@ def test_a_collection_without_documents_knows_no_terms(store: Postgres) -> None:
 def test_it_is_read_under_the_snapshot_around(store: Postgres) -> None:
     publish(store, draft("file:///a.md", "red fish"))
 
-    async def around_a_publish(reader: CorpusReader) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    async def read_around_publish(reader: CorpusReader) -> tuple[Mapping[str, float], Mapping[str, float]]:
         async with reader.reading(QUERY):
             await reader.rank_bm25(QUERY, 10, Bm25(1.5, 0.75))
             await asyncio.to_thread(publish, store, draft("file:///b.md", "red bird"))
             within = await reader.idf(QUERY)
         return within, await reader.idf(QUERY)
 
-    within, after = query_corpus(store, around_a_publish)
+    within, after = query_corpus(store, read_around_publish)
     assert (within["red"], after["red"]) == (lucene(1, 1), lucene(2, 2))

@@ -29,10 +29,10 @@ def run(store: Postgres, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureF
 
 
 def rag(run: Rag, *arguments: str, code: int = 0) -> Any:
-    return json.loads(printed(run, *arguments, "--json", code=code))
+    return json.loads(output_of(run, *arguments, "--json", code=code))
 
 
-def printed(run: Rag, *arguments: str, code: int = 0) -> str:
+def output_of(run: Rag, *arguments: str, code: int = 0) -> str:
     ran = run(*arguments)
     assert ran.code == code, ran.err
     return ran.out
@@ -48,10 +48,10 @@ def test_a_hit_is_shown_with_the_chunks_around_it(run: Rag, tmp_path: Path) -> N
     assert "context" not in plain
 
 
-def test_the_context_stands_around_the_passage(run: Rag, tmp_path: Path) -> None:
+def test_the_context_is_printed_around_the_passage(run: Rag, tmp_path: Path) -> None:
     rag(run, "ingest", str(write(tmp_path, {"keys.md": STORY})), "--runner", "inline")
-    shown = printed(run, "search", "The box is red", "-k", "1", "--context", "9")
-    assert " ".join(STORY.removeprefix("# Keys").split()) in " ".join(shown.split())
+    output = output_of(run, "search", "The box is red", "-k", "1", "--context", "9")
+    assert " ".join(STORY.removeprefix("# Keys").split()) in " ".join(output.split())
 
 
 def test_meta_is_metadata_of_all_documents(run: Rag, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def graph(store: Postgres) -> Services:
     )
 
 
-def asked(
+def run_with_client(
     store: Postgres,
     work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]],
     tenant: str = TENANT,
@@ -56,16 +56,16 @@ def asked(
 
 
 def post(store: Postgres, *documents: object, tenant: str = TENANT, **headers: str) -> httpx2.Response:
-    return asked(
+    return run_with_client(
         store, lambda client: client.post("/v1/ingest", json={"documents": documents}, headers=headers), tenant
     )
 
 
 @contextmanager
 def worker(store: Postgres) -> Iterator[None]:
-    """Somebody who does what is queued."""
-    chosen = hashing_settings(f"tenant={TENANT}", "store.patience_s=5", ALLOWED)
-    settings = chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})})
+    """A worker that runs the queued jobs until the block ends."""
+    base_settings = hashing_settings(f"tenant={TENANT}", "store.patience_s=5", ALLOWED)
+    settings = base_settings.model_copy(update={"store": base_settings.store.model_copy(update={"url": store.dsn})})
     with run_worker(settings):
         yield
 
@@ -91,10 +91,10 @@ def test_a_request_is_a_queued_job_and_nothing_else(store: Postgres) -> None:
     (entered,) = rows(store, JOBS)
     assert (str(entered["id"]), entered["status"], entered["documents"]) == (job, "queued", ["gates", "keys"])
     assert (entered["correlation_id"], entered["traceparent"]) == (id, trace)
-    assert asked(store, lambda client: client.get(response.headers["location"])).json()["status"] == "queued"
+    assert run_with_client(store, lambda client: client.get(response.headers["location"])).json()["status"] == "queued"
 
 
-def test_a_traceparent_that_is_none_is_dropped(store: Postgres) -> None:
+def test_an_invalid_traceparent_is_dropped(store: Postgres) -> None:
     post(store, KEYS, traceparent="00-nonsense")
     assert rows(store, JOBS)[0]["traceparent"] == ""
 
@@ -130,23 +130,25 @@ def test_files_are_kept_as_they_came(store: Postgres) -> None:
         ("files", ("c", b"C", "odd")),
     ]
     fields = {"collection": "docs", "metadata": '{"team": "locks"}'}
-    response = asked(store, lambda client: client.post("/v1/ingest", data=fields, files=files))
+    response = run_with_client(store, lambda client: client.post("/v1/ingest", data=fields, files=files))
     assert (response.status_code, response.json()["documents"]) == (202, 3)
-    kept = {row["id"]: row for row in rows(store, PUSHED)}
-    assert kept["a.pdf"]["body"] == body
-    assert [kept[id]["media_type"] for id in ("a.pdf", "file:///docs/b.md", "c")] == [
+    pushed_rows = {row["id"]: row for row in rows(store, PUSHED)}
+    assert pushed_rows["a.pdf"]["body"] == body
+    assert [pushed_rows[id]["media_type"] for id in ("a.pdf", "file:///docs/b.md", "c")] == [
         "application/pdf",
         "text/markdown",
         "application/octet-stream",
     ]
-    assert kept["file:///docs/b.md"]["url"] == "file:///docs/b.md"
-    assert all(row["metadata"] == {"team": "locks"} for row in kept.values())
+    assert pushed_rows["file:///docs/b.md"]["url"] == "file:///docs/b.md"
+    assert all(row["metadata"] == {"team": "locks"} for row in pushed_rows.values())
     assert rows(store, JOBS)[0]["request"]["collection"] == "docs"
 
 
 def test_a_source_is_a_job_with_its_options(store: Postgres) -> None:
     source = {"type": "files", "locations": ["s3://bucket/docs"], "prune": False, "checksum": True}
-    response = asked(store, lambda client: client.post("/v1/ingest", json={"source": source, "collection": "docs"}))
+    response = run_with_client(
+        store, lambda client: client.post("/v1/ingest", json={"source": source, "collection": "docs"})
+    )
     assert (response.status_code, response.json()["documents"]) == (202, 0)
     request = rows(store, JOBS)[0]["request"]
     assert (
@@ -165,17 +167,17 @@ def test_a_job_keeps_the_settings_of_the_gateway_or_of_the_profile_that_was_name
     post(store, KEYS)
     body = {"documents": [KEYS], "profile": "pmc"}
     profiles = {"pmc": load_settings(profile="pmc", environment={})}
-    asked(store, lambda client: client.post("/v1/ingest", json=body), others=profiles)
-    own, named = rows(store, JOBS)
-    assert (own["profile"], own["settings"]["embedding"]["type"]) == ("default", "hashing")
-    assert named["profile"] == "pmc"
-    assert named["settings"]["chunking"] == load_settings(profile="pmc", environment={}).chunking.model_dump(
+    run_with_client(store, lambda client: client.post("/v1/ingest", json=body), others=profiles)
+    default_job, named_job = rows(store, JOBS)
+    assert (default_job["profile"], default_job["settings"]["embedding"]["type"]) == ("default", "hashing")
+    assert named_job["profile"] == "pmc"
+    assert named_job["settings"]["chunking"] == load_settings(profile="pmc", environment={}).chunking.model_dump(
         mode="json"
     )
-    assert not {"store", "tenant"} & (own["settings"].keys() | named["settings"].keys())
+    assert not {"store", "tenant"} & (default_job["settings"].keys() | named_job["settings"].keys())
 
 
-def test_valid_documents_are_taken_and_the_others_told_why(store: Postgres) -> None:
+def test_valid_documents_are_accepted_and_the_others_refused_with_a_reason(store: Postgres) -> None:
     response = post(store, KEYS, BAD, {"id": "keys", "text": "again"}, {"id": "long", "text": "x" * 8_000_001}, GATES)
     body = response.json()
     Ingested.model_validate(body)
@@ -199,10 +201,10 @@ def test_a_request_of_which_nothing_can_be_taken_enters_no_job(store: Postgres) 
     assert rows(store, JOBS) == []
 
 
-def test_names_that_no_encoding_can_write_are_told_of_all_the_same(store: Postgres) -> None:
+def test_names_that_no_encoding_can_write_are_reported_all_the_same(store: Postgres) -> None:
     body = b'{"documents": [{"text": "a"}, {"text": "b", "metadata": {"\\ud800": 1}}, {"text": "c", "\\ud800": 1}]}'
     sent = {"content": body, "headers": {"Content-Type": "application/json"}}
-    response = asked(store, lambda client: client.post("/v1/ingest", **sent))
+    response = run_with_client(store, lambda client: client.post("/v1/ingest", **sent))
     assert (response.status_code, [row["status"] for row in response.json()["items"]]) == (207, [202, 422, 422])
 
 
@@ -238,14 +240,14 @@ def test_20_requests_with_one_key_at_once_make_one_job(store: Postgres) -> None:
         ]
         return await asyncio.gather(*send)
 
-    responses = asked(store, all_at_once)
+    responses = run_with_client(store, all_at_once)
     assert {response.status_code for response in responses} == {202}
     assert len({response.json()["job_id"] for response in responses}) == 1
     assert sorted("idempotency-replayed" in response.headers for response in responses) == [False] + [True] * 19
     assert len(rows(store, JOBS)) == 1
 
 
-def test_a_job_that_is_not_done_in_time_is_told_of_as_it_is(store: Postgres) -> None:
+def test_a_job_that_is_not_done_in_time_is_reported_as_it_is(store: Postgres) -> None:
     response = post(store, KEYS, Prefer="wait=1")
     assert (response.status_code, response.json()["status"]) == (202, "queued")
     assert response.headers["preference-applied"] == "wait=1"
@@ -253,9 +255,9 @@ def test_a_job_that_is_not_done_in_time_is_told_of_as_it_is(store: Postgres) -> 
 
 @pytest.mark.slow
 def test_a_file_of_50_mb_is_taken_and_one_byte_more_is_not(store: Postgres) -> None:
-    whole = b"x" * 50_000_000
-    files = [("files", ("fits.txt", whole)), ("files", ("large.txt", whole + b"!"))]
-    response = asked(store, lambda client: client.post("/v1/ingest", files=files))
+    largest = b"x" * 50_000_000
+    files = [("files", ("fits.txt", largest)), ("files", ("large.txt", largest + b"!"))]
+    response = run_with_client(store, lambda client: client.post("/v1/ingest", files=files))
     assert (response.status_code, [row["status"] for row in response.json()["items"]]) == (207, [202, 413])
     assert rows(store, JOBS)[0]["documents"] == ["fits.txt"]
 
@@ -266,19 +268,19 @@ TORN = ("torn.pdf", b"%PDF-1.7 torn", "application/pdf")
 
 @pytest.mark.slow
 def test_what_was_pushed_is_found_and_cited_with_its_url(store: Postgres) -> None:
-    async def pushed(client: httpx2.AsyncClient) -> tuple[httpx2.Response, Any, Any]:
-        done = await client.post("/v1/ingest", json={"documents": [KEYS, GATES]}, headers=WAIT)
-        found = await client.post("/v1/retrieve", json={"query": "How often are keys replaced?", "top_k": 1})
+    async def push_and_search(client: httpx2.AsyncClient) -> tuple[httpx2.Response, Any, Any]:
+        response = await client.post("/v1/ingest", json={"documents": [KEYS, GATES]}, headers=WAIT)
+        retrieval = await client.post("/v1/retrieve", json={"query": "How often are keys replaced?", "top_k": 1})
         answered = await client.post("/v1/answer", json={"question": "How often are keys replaced?"})
         pages = [(await client.get(citation["url"])).json() for citation in answered.json()["citations"]]
-        return done, found.json(), {**answered.json(), "pages": pages}
+        return response, retrieval.json(), {**answered.json(), "pages": pages}
 
     with worker(store):
-        done, found, answered = asked(store, pushed)
-    assert (done.status_code, done.headers["preference-applied"]) == (200, "wait=50")
-    assert done.json()["counts"].items() >= {"listed": 2, "added": 2, "completed": 2, "failed": 0}.items()
-    assert (done.json()["status"], "items" in done.json()) == ("completed", False)
-    (hit,) = found["results"]
+        response, retrieval, answered = run_with_client(store, push_and_search)
+    assert (response.status_code, response.headers["preference-applied"]) == (200, "wait=50")
+    assert response.json()["counts"].items() >= {"listed": 2, "added": 2, "completed": 2, "failed": 0}.items()
+    assert (response.json()["status"], "items" in response.json()) == ("completed", False)
+    (hit,) = retrieval["results"]
     assert (hit["title"], hit["url"]) == ("Keys", "https://example.org/keys")
     assert [citation["origin_url"] for citation in answered["citations"]] == ["https://example.org/keys"]
     assert [page["url"] for page in answered["pages"]] == ["https://example.org/keys"]
@@ -295,38 +297,38 @@ def test_documents_bring_their_own_chunks_and_vectors(store: Postgres) -> None:
     ]
 
     async def push(client: httpx2.AsyncClient) -> tuple[httpx2.Response, Any]:
-        done = await client.post("/v1/ingest", json={"documents": documents}, headers=WAIT)
-        return done, (await client.post("/v1/retrieve", json={"query": "gates", "top_k": 2})).json()
+        response = await client.post("/v1/ingest", json={"documents": documents}, headers=WAIT)
+        return response, (await client.post("/v1/retrieve", json={"query": "gates", "top_k": 2})).json()
 
     with worker(store):
-        done, found = asked(store, push)
-    assert done.status_code == 207
-    reasons = {item["id"]: str(item["problem"]) for item in done.json()["items"] if "problem" in item}
+        response, retrieval = run_with_client(store, push)
+    assert response.status_code == 207
+    reasons = {item["id"]: str(item["problem"]) for item in response.json()["items"] if "problem" in item}
     assert "must have the 64 dimensions of the collection's embedding model, got 2" in reasons["keys"]
     assert "a vector or chunks, not both" in reasons["both"]
-    assert {(hit["text"], hit["start"]) for hit in found["results"]} == {("Gates open", 0), ("at spring tide.", 11)}
+    assert {(hit["text"], hit["start"]) for hit in retrieval["results"]} == {("Gates open", 0), ("at spring tide.", 11)}
     assert violations(store) == []
 
 
 @pytest.mark.slow
 def test_the_same_id_again_is_a_new_version_and_the_same_text_no_work(store: Postgres) -> None:
-    async def pushed(client: httpx2.AsyncClient) -> tuple[list[Any], Any]:
+    async def push_versions(client: httpx2.AsyncClient) -> tuple[list[Any], Any]:
         texts = ["Gates open at spring tide.", "Gates open at noon.", "Gates open at noon."]
         documents = [{"documents": [{"id": "gates", "text": text}]} for text in texts]
-        counts = [(await client.post("/v1/ingest", json=each, headers=WAIT)).json()["counts"] for each in documents]
+        counts = [(await client.post("/v1/ingest", json=body, headers=WAIT)).json()["counts"] for body in documents]
         return counts, (await client.get("/v1/documents")).json()["data"]
 
     with worker(store):
-        counts, listed = asked(store, pushed)
-    assert [(each["added"], each["changed"], each["same"]) for each in counts] == [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
+        counts, listed = run_with_client(store, push_versions)
+    assert [(row["added"], row["changed"], row["same"]) for row in counts] == [(1, 0, 0), (0, 1, 0), (0, 0, 1)]
     assert [(row["chunks"], row["status"]) for row in listed] == [(1, "completed")]
 
 
 @pytest.mark.slow
-def test_who_waits_is_told_of_each_document_that_is_not_in(store: Postgres) -> None:
+def test_a_waiting_client_is_told_of_each_document_that_was_not_stored(store: Postgres) -> None:
     files = [("files", ("keys.md", b"# Keys", "text/markdown")), ("files", TORN), ("files", ("empty.md", b" "))]
     with worker(store):
-        response = asked(store, lambda client: client.post("/v1/ingest", files=files, headers=WAIT))
+        response = run_with_client(store, lambda client: client.post("/v1/ingest", files=files, headers=WAIT))
     body = response.json()
     assert (response.status_code, body["status"], body["documents"]) == (207, "completed", 2)
     assert [(row["id"], row["status"]) for row in body["items"]] == [
@@ -339,21 +341,21 @@ def test_who_waits_is_told_of_each_document_that_is_not_in(store: Postgres) -> N
 
 
 @pytest.mark.slow
-def test_who_waits_for_a_source_is_told_of_its_files_that_are_not_in(store: Postgres, tmp_path: Path) -> None:
+def test_a_client_that_waits_for_a_source_is_told_which_files_were_not_stored(store: Postgres, tmp_path: Path) -> None:
     (tmp_path / "keys.md").write_text("# Keys")
     (tmp_path / TORN[0]).write_bytes(TORN[1])
     body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}}
     with worker(store):
-        response = asked(store, lambda client: client.post("/v1/ingest", json=body, headers=WAIT))
-    told = response.json()
-    Ingested.model_validate(told)
-    assert (response.status_code, told["counts"]["completed"], told["counts"]["failed"]) == (207, 1, 1)
-    assert [(row["id"], row["status"]) for row in told["items"]] == [(f"{tmp_path.as_uri()}/torn.pdf", 422)]
+        response = run_with_client(store, lambda client: client.post("/v1/ingest", json=body, headers=WAIT))
+    report = response.json()
+    Ingested.model_validate(report)
+    assert (response.status_code, report["counts"]["completed"], report["counts"]["failed"]) == (207, 1, 1)
+    assert [(row["id"], row["status"]) for row in report["items"]] == [(f"{tmp_path.as_uri()}/torn.pdf", 422)]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("documents", [[], [{"id": "own", "text": "Keys are replaced."}]])
-def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_they_may_not_read(
+def test_a_client_that_waits_for_a_source_is_told_of_some_files_and_of_none_that_it_cannot_read(
     store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: list[dict[str, str]]
 ) -> None:
     monkeypatch.setattr("serve.routes.ingest_outcome.MAX_SOURCE_ITEMS", 2)
@@ -361,53 +363,57 @@ def test_who_waits_for_a_source_is_told_of_some_of_its_files_and_of_none_that_th
         (tmp_path / f"{number}.pdf").write_bytes(TORN[1])
     body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}, "documents": documents}
 
-    def told(*groups: str) -> tuple[int, int, int]:
-        async def sent(client: httpx2.AsyncClient) -> httpx2.Response:
+    def push_as(*groups: str) -> tuple[int, int, int]:
+        async def push(client: httpx2.AsyncClient) -> httpx2.Response:
             return await client.post("/v1/ingest", json=body, headers={**WAIT, "Idempotency-Key": "one"})
 
-        response = gateways.run_with_gateway(graph(store), sent, Caller(tenant=TENANT, groups=groups))
+        response = gateways.run_with_gateway(graph(store), push, Caller(tenant=TENANT, groups=groups))
         Ingested.model_validate(response.json())
         files = [row for row in response.json().get("items", []) if row["id"].startswith("file:")]
         return response.status_code, response.json()["counts"]["failed"], len(files)
 
     with worker(store):
-        assert told() == (207, 4, 2)
+        assert push_as() == (207, 4, 2)
     with superuser(store) as connection:
         connection.execute("update documents set access = '{staff}'")
-    assert [told(), told("staff")] == [(207, 4, 0), (207, 4, 2)]
+    assert [push_as(), push_as("staff")] == [(207, 4, 0), (207, 4, 2)]
 
 
-def test_a_source_that_is_not_there_is_told_of_to_who_waits(store: Postgres) -> None:
+def test_a_waiting_client_is_told_that_a_source_is_missing(store: Postgres) -> None:
     body = {"source": {"type": "files", "locations": ["file:///nowhere/at/all"]}}
     with worker(store):
-        response = asked(store, lambda client: client.post("/v1/ingest", json=body, headers=WAIT))
+        response = run_with_client(store, lambda client: client.post("/v1/ingest", json=body, headers=WAIT))
     (row,) = response.json()["items"]
     assert (response.status_code, response.json()["status"]) == (207, "failed")
     assert (row["id"], row["status"], row["problem"]["error_type"]) == ("file:///nowhere/at/all", 422, "source")
 
 
-def test_a_job_that_was_cancelled_is_told_of_to_who_waits(store: Postgres) -> None:
-    async def cancelled(client: httpx2.AsyncClient) -> httpx2.Response:
+def test_a_waiting_client_is_told_that_its_job_was_cancelled(store: Postgres) -> None:
+    async def push_and_cancel(client: httpx2.AsyncClient) -> httpx2.Response:
         waiting = asyncio.create_task(client.post("/v1/ingest", json={"documents": [KEYS]}, headers=WAIT))
         while not (jobs := (await client.get("/v1/jobs")).json()["data"]):
             await asyncio.sleep(0.02)
         await client.post(f"/v1/jobs/{jobs[0]['job_id']}/cancel")
         return await waiting
 
-    response = asked(store, cancelled)
+    response = run_with_client(store, push_and_cancel)
     (row,) = response.json()["items"]
     assert (response.status_code, row["id"], row["status"]) == (207, "keys", 503)
     assert row["problem"]["detail"] == "the job was cancelled: over HTTP"
 
 
-def test_more_that_want_to_wait_than_may_are_answered_at_once(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clients_beyond_the_limit_of_waiting_ones_are_answered_at_once(
+    store: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("serve.routes.ingest_outcome._waiters", threading.BoundedSemaphore(1))
 
-    async def two(client: httpx2.AsyncClient) -> list[httpx2.Response]:
+    async def send_two(client: httpx2.AsyncClient) -> list[httpx2.Response]:
         send = [client.post("/v1/ingest", json={"documents": [KEYS]}, headers={"Prefer": "wait=1"}) for _ in range(2)]
         return await asyncio.gather(*send)
 
-    waited, not_waited = sorted(asked(store, two), key=lambda response: "preference-applied" not in response.headers)
+    waited, not_waited = sorted(
+        run_with_client(store, send_two), key=lambda response: "preference-applied" not in response.headers
+    )
     assert (waited.status_code, not_waited.status_code) == (202, 202)
     assert waited.headers["preference-applied"] == "wait=1"
     assert "preference-applied" not in not_waited.headers
@@ -442,9 +448,11 @@ def test_a_source_outside_the_allowed_locations_is_refused_and_queues_nothing(st
 def test_the_worker_checks_a_location_again_by_its_own_settings(store: Postgres, tmp_path: Path) -> None:
     (tmp_path / "keys.md").write_text("# Keys")
     body = {"source": {"type": "files", "locations": [tmp_path.as_uri()]}}
-    own = hashing_settings(f"tenant={TENANT}", f"store.url={store.dsn}", 'ingestion.allowed_locations=["/srv/docs"]')
-    with run_worker(own):
-        response = asked(store, lambda client: client.post("/v1/ingest", json=body, headers=WAIT))
+    worker_settings = hashing_settings(
+        f"tenant={TENANT}", f"store.url={store.dsn}", 'ingestion.allowed_locations=["/srv/docs"]'
+    )
+    with run_worker(worker_settings):
+        response = run_with_client(store, lambda client: client.post("/v1/ingest", json=body, headers=WAIT))
     (row,) = response.json()["items"]
     assert (response.status_code, row["problem"]["status"], row["problem"]["error_type"]) == (207, 403, "location")
     assert rows(store, "select from documents") == []

@@ -39,8 +39,10 @@ def graph(store: Postgres) -> Services:
 
 @contextmanager
 def worker(store: Postgres) -> Iterator[None]:
-    chosen = hashing_settings(f"tenant={TENANT}", ALLOWED)
-    with run_worker(chosen.model_copy(update={"store": chosen.store.model_copy(update={"url": store.dsn})})):
+    base_settings = hashing_settings(f"tenant={TENANT}", ALLOWED)
+    with run_worker(
+        base_settings.model_copy(update={"store": base_settings.store.model_copy(update={"url": store.dsn})})
+    ):
         yield
 
 
@@ -57,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rag(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rag:
-    """The command, as on a machine without the store."""
+    """A function that runs the command as on a machine without the store."""
     monkeypatch.setenv("RAG_STORE__URL", "host=/nowhere")
     return rag_in_process(capfd)
 
@@ -74,20 +76,20 @@ def report(rag: Rag, url: str, *arguments: str, code: int = 0) -> Any:
 
 
 @pytest.mark.slow
-def test_a_folder_is_pushed_and_is_there_when_the_command_ends(
+def test_a_folder_is_pushed_and_is_stored_when_the_command_ends(
     rag: Rag, store: Postgres, url: str, folder: Path
 ) -> None:
     with worker(store):
-        told = report(rag, url, str(folder), "--collection", "docs", "--meta", "team=locks")
+        first = report(rag, url, str(folder), "--collection", "docs", "--meta", "team=locks")
         again = report(rag, url, str(folder), "--collection", "docs", "--meta", "team=locks")
         (folder / "keys.md").write_text("# Keys\n\nReplaced daily.\n")
         changed = report(rag, url, str(folder), "--collection", "docs", "--meta", "team=locks")
-    assert told["documents"].items() >= {"listed": 2, "added": 2, "completed": 2, "failed": 0}.items()
-    assert (told["collection"], told["failures"], len(told["job_ids"])) == ("docs", [], 1)
+    assert first["documents"].items() >= {"listed": 2, "added": 2, "completed": 2, "failed": 0}.items()
+    assert (first["collection"], first["failures"], len(first["job_ids"])) == ("docs", [], 1)
     assert again["documents"].items() >= {"listed": 2, "same": 2, "added": 0}.items()
     assert changed["documents"].items() >= {"listed": 2, "same": 1, "changed": 1}.items()
     documents = read_tree(store, "docs").documents.values()
-    assert sorted((each["title"], each["metadata"]["team"]) for each in documents) == [
+    assert sorted((document["title"], document["metadata"]["team"]) for document in documents) == [
         ("Gates", "locks"),
         ("Keys", "locks"),
     ]
@@ -95,14 +97,14 @@ def test_a_folder_is_pushed_and_is_there_when_the_command_ends(
 
 
 @pytest.mark.slow
-def test_what_cannot_be_read_is_told_of_and_is_exit_code_1(rag: Rag, store: Postgres, url: str, folder: Path) -> None:
+def test_what_cannot_be_read_is_reported_and_is_exit_code_1(rag: Rag, store: Postgres, url: str, folder: Path) -> None:
     (folder / "torn.pdf").write_bytes(b"%PDF-1.7 torn")
     (folder / "large.txt").write_bytes(b"x" * 50_000_001)
     (folder / "empty.md").write_text("\n")
     with worker(store):
-        told = report(rag, url, str(folder), code=1)
-    assert told["documents"].items() >= {"listed": 5, "completed": 2, "failed": 2, "skipped": 1}.items()
-    failures = {failure["uri"]: (failure["stage"], failure["reason"]) for failure in told["failures"]}
+        outcome = report(rag, url, str(folder), code=1)
+    assert outcome["documents"].items() >= {"listed": 5, "completed": 2, "failed": 2, "skipped": 1}.items()
+    failures = {failure["uri"]: (failure["stage"], failure["reason"]) for failure in outcome["failures"]}
     large = failures.pop((folder / "large.txt").as_uri())
     assert large == ("read", "too large: 50.0 MB or more, limit 50 MB")
     assert [(uri, stage) for uri, (stage, _) in failures.items()] == [((folder / "torn.pdf").as_uri(), "parse")]
@@ -129,20 +131,20 @@ def test_a_uri_that_the_server_can_list_is_sent_as_a_source(
 ) -> None:
     with worker(store):
         monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-        told = report(rag, url, "s3://bucket/docs", code=2)
-    assert told["error"]["type"] == "SourceError"
-    assert told["error"]["message"].startswith("s3://bucket/docs cannot be used as a source: ")
+        outcome = report(rag, url, "s3://bucket/docs", code=2)
+    assert outcome["error"]["type"] == "SourceError"
+    assert outcome["error"]["message"].startswith("s3://bucket/docs cannot be used as a source: ")
 
 
 def test_a_uri_that_the_server_does_not_allow_is_refused_with_the_rule(rag: Rag, store: Postgres, url: str) -> None:
-    told = report(rag, url, "memory://nothing/here", code=2)
-    assert "the scheme of a location must be one of file, gs, http, https, s3" in told["error"]["message"]
-    told = report(rag, url, "s3://other/docs", code=2)
-    assert "must be under one of ingestion.allowed_locations, got 's3://other/docs'" in told["error"]["message"]
+    outcome = report(rag, url, "memory://nothing/here", code=2)
+    assert "the scheme of a location must be one of file, gs, http, https, s3" in outcome["error"]["message"]
+    outcome = report(rag, url, "s3://other/docs", code=2)
+    assert "must be under one of ingestion.allowed_locations, got 's3://other/docs'" in outcome["error"]["message"]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["--dry-run"], "cannot be used with --server: --dry-run"),
         (["--cpus", "2", "--runner", "inline"], "cannot be used with --server: --runner, --cpus"),
@@ -153,15 +155,15 @@ def test_a_uri_that_the_server_does_not_allow_is_refused_with_the_rule(rag: Rag,
         (["/nowhere/at/all"], "cannot be used as a source"),
     ],
 )
-def test_what_means_nothing_there_is_refused_by_name(
-    rag: Rag, url: str, folder: Path, arguments: list[str], said: str
+def test_options_without_a_meaning_for_a_server_are_refused_by_name(
+    rag: Rag, url: str, folder: Path, arguments: list[str], message: str
 ) -> None:
-    assert said in report(rag, url, str(folder), *arguments, code=2)["error"]["message"]
+    assert message in report(rag, url, str(folder), *arguments, code=2)["error"]["message"]
 
 
-def test_a_server_that_is_not_there_is_said_so_at_once(rag: Rag, folder: Path) -> None:
-    told = report(rag, "http://127.0.0.1:9", str(folder), code=3)
-    assert "cannot reach the server" in told["error"]["message"]
+def test_an_unreachable_server_is_reported_at_once(rag: Rag, folder: Path) -> None:
+    outcome = report(rag, "http://127.0.0.1:9", str(folder), code=3)
+    assert "cannot reach the server" in outcome["error"]["message"]
 
 
 def jobs(url: str) -> list[dict[str, Any]]:
@@ -169,24 +171,24 @@ def jobs(url: str) -> list[dict[str, Any]]:
     return listed
 
 
-def queued(url: str) -> str:
-    """The id of the one job, when it is there."""
-    while not (found := jobs(url)):
+def wait_for_job(url: str) -> str:
+    """Waits for the only job, and returns its id."""
+    while not (rows := jobs(url)):
         time.sleep(0.05)
     time.sleep(0.5)  # until the command follows it
-    return str(found[0]["job_id"])
+    return str(rows[0]["job_id"])
 
 
 @pytest.mark.slow
-def test_who_interrupts_it_without_a_terminal_leaves_the_job_to_the_server(url: str, folder: Path) -> None:
+def test_an_interrupt_without_a_terminal_leaves_the_job_to_the_server(url: str, folder: Path) -> None:
     pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
     command = [*INGEST, str(folder), "--server", url]
     with subprocess.Popen(with_interrupts(command), **pipes) as process:  # type: ignore[call-overload]
-        job = queued(url)
+        job = wait_for_job(url)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=30)
+        _, message = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert f"job {job} continues on the server; to watch it: curl -N {url}/v1/jobs/{job}/events" in said
+    assert f"job {job} continues on the server; to watch it: curl -N {url}/v1/jobs/{job}/events" in message
     assert jobs(url)[0]["status"] == "queued"
 
 
@@ -200,7 +202,7 @@ def test_who_interrupts_it_on_a_terminal_says_what_becomes_of_the_job(
     with subprocess.Popen(
         with_interrupts(command), stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     ) as process:
-        queued(url)
+        wait_for_job(url)
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)
         os.write(mine, answer)

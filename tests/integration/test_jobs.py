@@ -1,4 +1,4 @@
-"""Jobs that are cancelled, watched and tried again, from another process' point of view."""
+"""Jobs that are cancelled, watched and tried again, as another process sees them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ ONE_AT_A_TIME = hashing_settings("ingestion.group=1")
 
 @dataclass
 class Failing:
-    """A source that fails for some files until `mended`."""
+    """A source that fails for some files until `mended` is set."""
 
     inner: Source
     failing: frozenset[str]
@@ -64,7 +64,7 @@ class Failing:
 
 @dataclass(frozen=True)
 class CancelledMidway:
-    """Runs in this process; somebody cancels the job after its first half."""
+    """A runner in this process. The job is cancelled after its first half."""
 
     store: Postgres
     settings: Settings
@@ -79,7 +79,7 @@ class CancelledMidway:
         return runner.run(target, sources, drafts[half:], check)
 
 
-def of(store: Postgres, source: Source, settings: Settings = ONE_AT_A_TIME) -> Sync:
+def build_source_sync(store: Postgres, source: Source, settings: Settings = ONE_AT_A_TIME) -> Sync:
     (template,) = [build_sync(settings, store, [])]
     return Sync(
         postgres=store, tenant=template.tenant, collection="default", sources=[source], recipe=template.recipe,
@@ -97,12 +97,12 @@ def test_a_cancelled_job_writes_nothing_more_and_the_next_sync_does_the_rest(sto
     folder = write(tmp_path / "docs", TREE)
     begun: list[UUID] = []
 
-    def tell(job: UUID, plan: Plan) -> None:
+    def record_begun(job: UUID, plan: Plan) -> None:
         begun.append(job)
 
     work = build_sync(ONE_AT_A_TIME, store, [str(folder)])
     with pytest.raises(FencedError, match="was cancelled, or another worker has taken over"):
-        work.run(CancelledMidway(store, ONE_AT_A_TIME), tell)
+        work.run(CancelledMidway(store, ONE_AT_A_TIME), record_begun)
     assert ledger_row(store, begun[0])["status"] == "cancelled"
     with store.connect() as connection:
         ledger = Ledger(connection, DEFAULT_TENANT)
@@ -124,7 +124,7 @@ def test_a_cancelled_job_writes_nothing_more_and_the_next_sync_does_the_rest(sto
 def test_a_retry_does_only_what_failed(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md", "4.md"}))
-    report = of(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
+    report = build_source_sync(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
     assert (report.documents["completed"], report.documents["failed"]) == (4, 2)
 
     again = build_retry_sync(
@@ -142,7 +142,7 @@ def test_the_command_retries_the_dead_letters_and_nothing_that_failed_for_good(
 ) -> None:
     folder = write(tmp_path / "docs", TREE | {"broken.pdf": "%PDF-1.7\n"})
     flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md", "4.md"}))
-    report = of(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
+    report = build_source_sync(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
     assert (report.documents["failed"], report.dead_letters) == (3, 2)
     job = str(report.job_id)
     assert json.loads(rag.invoke(app, ["jobs", "show", job, "--json"]).stdout)["counts"]["dead_letters"] == 2
@@ -162,8 +162,8 @@ def test_the_command_retries_the_dead_letters_and_nothing_that_failed_for_good(
 def test_a_dead_letter_that_fails_again_stays_one(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
-    first = of(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
-    second = of(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
+    first = build_source_sync(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
+    second = build_source_sync(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
     for report in (first, second):
         with store.connect() as connection:
             letters = Ledger(connection, DEFAULT_TENANT).dead_letters(report.job_id)
@@ -171,7 +171,7 @@ def test_a_dead_letter_that_fails_again_stays_one(store: Postgres, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_what_a_cancelled_job_did_not_come_to_is_done_by_its_retry(
+def test_a_retry_does_what_a_cancelled_job_did_not_reach(
     rag: CliRunner, store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, begun = write(tmp_path / "docs", TREE), list[UUID]()
@@ -189,7 +189,7 @@ def test_what_a_cancelled_job_did_not_come_to_is_done_by_its_retry(
 def test_a_retry_runs_with_the_configuration_that_the_job_had(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     flaky = Failing(open_files_source(ONE_AT_A_TIME, str(folder)), frozenset({"1.md"}))
-    report = of(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
+    report = build_source_sync(store, flaky).run(build_inline_runner(ONE_AT_A_TIME))
     frozen = settings_from_job(ledger_row(store, report.job_id), hashing_settings("chunking.tokens=17"))
     assert frozen.chunking.tokens == ONE_AT_A_TIME.chunking.tokens != 17
 
@@ -228,16 +228,16 @@ def test_a_killed_job_is_interrupted_until_the_next_sync(rag: CliRunner, store: 
         sources = catalog.ensure_sources(collection, [source.uri for source in work.sources])
         ledger.claim(collection.id, sources)
         job = ledger.begin(collection.id, sources, work.profile, work.settings, 0, []).id
-        assert listed(rag) == [("running", None)]
+        assert list_jobs(rag) == [("running", None)]
     wait_until_unlocked(store)
-    assert listed(rag) == [("interrupted", None)]
+    assert list_jobs(rag) == [("interrupted", None)]
     watched = rag.invoke(app, ["jobs", "watch", str(job)])
     assert (watched.exit_code, watched.stdout) == (1, "interrupted\n")
     work.run(build_inline_runner(ONE_AT_A_TIME))
-    assert listed(rag) == [("completed", None), ("failed", "interrupted")]
+    assert list_jobs(rag) == [("completed", None), ("failed", "interrupted")]
 
 
-def listed(rag: CliRunner) -> list[tuple[str, str | None]]:
+def list_jobs(rag: CliRunner) -> list[tuple[str, str | None]]:
     rows = json.loads(rag.invoke(app, ["jobs", "list", "--json"]).stdout)
     return [(row["status"], row["reason"]) for row in rows]
 
@@ -276,10 +276,10 @@ def test_a_job_is_shown_with_the_start_and_the_end_of_its_stages(
     assert times["listing"][1] <= times["working"][0] <= times["read"][0]
     assert times["embed"][1] <= times["working"][1] <= times["finishing"][0]
     assert [stage["done"] for stage in stages[3:]] == [6] * 5
-    shown = rag.invoke(app, ["jobs", "show", str(report.job_id)]).stdout.splitlines()
-    assert [line.split()[0] for line in shown[-8:]] == names
-    assert shown[-8].split()[2] == "to"
-    assert shown[-1].endswith(" s for 6 documents")
+    lines = rag.invoke(app, ["jobs", "show", str(report.job_id)]).stdout.splitlines()
+    assert [line.split()[0] for line in lines[-8:]] == names
+    assert lines[-8].split()[2] == "to"
+    assert lines[-1].endswith(" s for 6 documents")
 
 
 @pytest.mark.parametrize(("status", "phase"), [("completed", "done"), ("cancelled", "cancelled"), ("failed", "failed")])

@@ -34,7 +34,7 @@ def connections(store: Postgres) -> Iterator[tuple[Connection, Connection]]:
         yield first, second
 
 
-def begun(ledger: Ledger, sources: Sequence[int] = (1,), items: Sequence[tuple[UUID, str, str]] = (ITEM,)) -> Job:
+def begin_job(ledger: Ledger, sources: Sequence[int] = (1,), items: Sequence[tuple[UUID, str, str]] = (ITEM,)) -> Job:
     ledger.claim(COLLECTION, sources)
     return ledger.begin(COLLECTION, sources, "default", {"chunking": {"tokens": 200}}, 3, items)
 
@@ -47,7 +47,7 @@ def item_states(store: Postgres, job: UUID) -> list[tuple[str, str | None, str |
 
 def test_a_source_is_held_by_one_job_at_a_time(connections: tuple[Connection, Connection]) -> None:
     mine, theirs = (Ledger(connection, TENANT) for connection in connections)
-    begun(mine, [1, 2])
+    begin_job(mine, [1, 2])
     with pytest.raises(BusyError, match="another job is running"):
         theirs.claim(COLLECTION, [2, 3])
     assert [job["status"] for job in theirs.jobs()] == ["running"]
@@ -64,7 +64,7 @@ def test_other_sources_collections_and_tenants_are_free(connections: tuple[Conne
 def test_a_source_is_free_when_its_jobs_connection_is_closed(store: Postgres) -> None:
     with store.connect() as connection:
         ledger = Ledger(connection, TENANT)
-        ledger.end(begun(ledger).id, "completed")
+        ledger.end(begin_job(ledger).id, "completed")
     wait_until_unlocked(store)
     with store.connect() as connection:
         Ledger(connection, TENANT).claim(COLLECTION, [1])
@@ -73,7 +73,7 @@ def test_a_source_is_free_when_its_jobs_connection_is_closed(store: Postgres) ->
 def test_the_next_claim_ends_a_job_that_was_killed(store: Postgres) -> None:
     items = [(uuid4(), f"file:///{name}.md", "add") for name in "ab"]
     with store.connect() as connection:
-        killed = begun(Ledger(connection, TENANT), [1, 2], items)
+        killed = begin_job(Ledger(connection, TENANT), [1, 2], items)
     wait_until_unlocked(store)
     with store.connect() as connection:
         ledger = Ledger(connection, TENANT)
@@ -89,7 +89,7 @@ def test_the_next_claim_ends_a_job_that_was_killed(store: Postgres) -> None:
 
 def test_a_claim_ends_no_job_of_another_source(store: Postgres) -> None:
     with store.connect() as connection:
-        killed = begun(Ledger(connection, TENANT), [1])
+        killed = begin_job(Ledger(connection, TENANT), [1])
     with store.connect() as connection:
         ledger = Ledger(connection, TENANT)
         ledger.claim(COLLECTION, [2])
@@ -149,7 +149,7 @@ class Pause:
 
 
 def pause_with_locks(writer: CorpusWriter) -> Pause:
-    """Between its last statement that locks rows of documents, and the first that asks for the job's."""
+    """Pauses the writer between its last statement that locks rows of documents, and the first that locks the job's."""
     pause, connection = Pause(), writer._connection
 
     class Paused:
@@ -194,7 +194,7 @@ def test_the_source_of_a_killed_process_can_be_claimed(store: Postgres) -> None:
 
 
 def test_later_jobs_have_higher_runs(connections: tuple[Connection, Connection]) -> None:
-    runs = [begun(Ledger(connection, TENANT), [source]).run for source, connection in enumerate(connections)]
+    runs = [begin_job(Ledger(connection, TENANT), [source]).run for source, connection in enumerate(connections)]
     assert runs == sorted(set(runs))
 
 
@@ -307,7 +307,7 @@ def test_stage_seconds_are_summed_over_documents(store: Postgres) -> None:
 
 def test_a_job_that_has_ended_stays_as_it_ended(connections: tuple[Connection, Connection]) -> None:
     ledger = Ledger(connections[0], TENANT)
-    job = begun(ledger, items=[]).id
+    job = begin_job(ledger, items=[]).id
     ledger.end(job, "completed")
     ledger.end(job, "failed", "too late")
     assert (ledger.job(str(job))["status"], ledger.job(str(job))["reason"]) == ("completed", None)
@@ -318,7 +318,7 @@ def test_a_job_is_found_by_the_beginning_of_its_id_where_that_names_one(
     connections: tuple[Connection, Connection],
 ) -> None:
     ledger = Ledger(connections[0], TENANT)
-    first, second = (begun(ledger, items=[]).id for _ in range(2))
+    first, second = (begin_job(ledger, items=[]).id for _ in range(2))
     assert [job["id"] for job in ledger.jobs()] == [second, first]
     assert ledger.job(str(first)[:18])["id"] == first
     with pytest.raises(NotFoundError, match="more than one job"):

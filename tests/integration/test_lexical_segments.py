@@ -58,16 +58,16 @@ class Stored:
 
     def scores(self, terms: Sequence[str]) -> dict[ChunkKey, float]:
         """BM25 with Lucene's idf, over the rows alone (Robertson and Zaragoza 2009, Lucene's BM25Similarity)."""
-        found: Counter[ChunkKey] = Counter()
+        scores: Counter[ChunkKey] = Counter()
         for term in terms:
             listed = self.postings.get(term, {})
             idf = math.log(1 + (self.n - len(listed) + 0.5) / (len(listed) + 0.5))
             for chunk, (tf, length) in listed.items():
-                found[chunk] += idf * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / self.mean_length))
-        return dict(found)
+                scores[chunk] += idf * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / self.mean_length))
+        return dict(scores)
 
 
-def stored(connection: "Connection[Any]", tenant: str = TENANT) -> Stored:
+def read_segments(connection: "Connection[Any]", tenant: str = TENANT) -> Stored:
     with transaction(connection, tenant):
         segments = connection.execute(
             "select id, n_chunks, total_length from lexical_segments where kind = 'words'"
@@ -97,8 +97,8 @@ def stored(connection: "Connection[Any]", tenant: str = TENANT) -> Stored:
     return Stored(n, length / n if n else 0.0, postings)
 
 
-def stored_weights(connection: "Connection[Any]") -> dict[ChunkKey, dict[str, int]]:
-    """Of the live chunks, in steps."""
+def read_weights(connection: "Connection[Any]") -> dict[ChunkKey, dict[str, int]]:
+    """The weights of the live chunks, in steps of 1/8192."""
     with transaction(connection, TENANT):
         documents = connection.execute(
             "select segment_id, first_local, n_chunks, document_id from lexical_documents"
@@ -112,46 +112,47 @@ def stored_weights(connection: "Connection[Any]") -> dict[ChunkKey, dict[str, in
         for segment, first, count, document in documents
         for ordinal in range(count)
     }
-    found: dict[ChunkKey, dict[str, int]] = {chunk: {} for chunk in places.values()}
+    chunk_weights: dict[ChunkKey, dict[str, int]] = {chunk: {} for chunk in places.values()}
     for segment, term, body in rows:
         for local, steps in np.frombuffer(body, "<u2").reshape(2, -1).T.tolist():
             if chunk := places.get((segment, local)):
-                assert term not in found[chunk]
-                found[chunk][term] = steps
-    return found
+                assert term not in chunk_weights[chunk]
+                chunk_weights[chunk][term] = steps
+    return chunk_weights
 
 
 def reference(live: Sequence[Draft], terms: Sequence[str], oracle: Callable[..., Any]) -> dict[ChunkKey, float]:
-    """Of the chunks that have one of the terms."""
-    tokens = {(note.id, chunk.ordinal): analyzed(chunk.embedded_text) for note in live for chunk in note.chunks}
+    """The reference's scores of the chunks that have one of the terms."""
+    tokens = {(note.id, chunk.ordinal): analyze(chunk.embedded_text) for note in live for chunk in note.chunks}
     scores = dict(zip(tokens, oracle(list(tokens.values()), terms, Bm25(k1=K1, b=B)), strict=True))
     return {chunk: score for chunk, score in scores.items() if set(tokens[chunk]) & set(terms)}
 
 
-def analyzed(text: str) -> list[str]:
+def analyze(text: str) -> list[str]:
     return analysis.terms(text, "en")
 
 
 ASKED = " ".join([*WORDS, "amber"])
-QUESTION = analyzed(ASKED)
+QUESTION = analyze(ASKED)
 
 
 def assert_weights_are_those_of(connection: "Connection[Any]", live: Sequence[Draft]) -> None:
-    assert stored_weights(connection) == {
-        (each.id, ordinal): {
-            term: round(weight * 8192) for term, weight in zip(own.terms, own.weights.tolist(), strict=True)
+    assert read_weights(connection) == {
+        (document.id, ordinal): {
+            term: round(weight * 8192)
+            for term, weight in zip(chunk_weights.terms, chunk_weights.weights.tolist(), strict=True)
         }
-        for each in live
-        for ordinal, own in enumerate(each.weights)
+        for document in live
+        for ordinal, chunk_weights in enumerate(document.weights)
     }
 
 
 def assert_exact(connection: "Connection[Any]", live: Sequence[Draft]) -> None:
-    found = stored(connection)
-    assert found.n == sum(len(note.chunks) for note in live)
-    if found.n and found.mean_length:
+    index = read_segments(connection)
+    assert index.n == sum(len(note.chunks) for note in live)
+    if index.n and index.mean_length:
         for oracle in (rank_bm25_scores, bm25s_scores):
-            assert found.scores(QUESTION) == pytest.approx(reference(live, QUESTION, oracle), rel=1e-6)
+            assert index.scores(QUESTION) == pytest.approx(reference(live, QUESTION, oracle), rel=1e-6)
 
 
 def note(name: object, *texts: str, **place: Any) -> Draft:
@@ -174,7 +175,7 @@ def backfill_all(store: Postgres) -> int:
 
 
 def counts(store: Postgres) -> tuple[int, int, int]:
-    """Segments, documents in them, terms in them."""
+    """The numbers of segments, of documents in them, and of terms in them."""
     with superuser(store) as connection:
         row = connection.execute(
             "select (select count(*) from lexical_segments), (select count(*) from lexical_documents),"
@@ -190,7 +191,7 @@ def live_rows(store: Postgres) -> dict[UUID, int]:
         return dict(connection.execute("select document_id, version from lexical_documents where not dead").fetchall())
 
 
-def whole(store: Postgres, *live: Draft) -> None:
+def assert_whole(store: Postgres, *live: Draft) -> None:
     with superuser(store) as connection:
         assert find_violations(connection) == []
     with store.connect() as connection:
@@ -201,26 +202,26 @@ def test_a_batch_of_documents_is_one_segment(store: Postgres) -> None:
     notes = [note(n, "amber basalt", "cedar cedar dune", prefix="Harbour") for n in range(5)]
     publish(store, *notes)
     assert counts(store) == (1, 5, 5)
-    whole(store, *notes)
+    assert_whole(store, *notes)
 
 
 def test_a_new_version_takes_the_place_of_the_old_one_and_the_same_bytes_change_nothing(store: Postgres) -> None:
-    old, kept = note("a", "amber", "basalt"), note("b", "cedar")
-    publish(store, old, kept)
+    old, unchanged = note("a", "amber", "basalt"), note("b", "cedar")
+    publish(store, old, unchanged)
     before = live_rows(store)
-    publish(store, same_draft(old), same_draft(kept))
+    publish(store, same_draft(old), same_draft(unchanged))
     assert live_rows(store) == before
     new = note("a", "ember", "amber amber", "dune")
     second = publish(store, new)
     assert live_rows(store) == {**before, new.id: second.run}
-    whole(store, new, kept)
+    assert_whole(store, new, unchanged)
 
 
 def test_what_fails_for_the_moment_is_still_found_and_what_fails_for_good_is_not(store: Postgres) -> None:
     first, second = note("a", "amber"), note("b", "basalt")
     publish(store, first, second)
     publish(store, draft_with_failure(first, retryable=True), draft_with_failure(second))
-    whole(store, first)
+    assert_whole(store, first)
 
 
 def test_an_older_run_changes_nothing(store: Postgres) -> None:
@@ -242,11 +243,11 @@ def test_deleted_and_dropped_documents_are_found_no_more(store: Postgres) -> Non
     with closing(target.open()) as writer:
         writer.delete([notes[0].id])
     end(target)
-    whole(store, *notes[1:])
+    assert_whole(store, *notes[1:])
     with store.connect() as connection:
         catalog = Catalog(connection, TENANT)
         catalog.drop_documents("default", [notes[1].id])
-        whole(store, *notes[2:])
+        assert_whole(store, *notes[2:])
         catalog.drop_collection("default")
     assert counts(store) == (0, 0, 0)
 
@@ -258,7 +259,7 @@ def test_a_dropped_document_can_come_back_in_the_same_run(store: Postgres) -> No
     with store.connect() as connection:
         Catalog(connection, TENANT).drop_documents("default", [notes[0].id])
     write(target, notes)
-    assert live_rows(store) == {each.id: target.run for each in notes}
+    assert live_rows(store) == {document.id: target.run for document in notes}
     with store.connect() as connection:
         assert_exact(connection, notes)
 
@@ -268,10 +269,10 @@ def test_a_dropped_source_leaves_the_others(store: Postgres) -> None:
     with store.connect() as connection:
         catalog = Catalog(connection, TENANT)
         sources = [catalog.ensure_source(catalog.collection("default"), f"file:///{name}") for name in "ab"]
-        gone, kept = (replace(note(n, "amber"), source=source) for n, source in enumerate(sources))
-        publish(store, gone, kept)
+        gone, remaining = (replace(note(n, "amber"), source=source) for n, source in enumerate(sources))
+        publish(store, gone, remaining)
         catalog.drop_source("default", "file:///a")
-    whole(store, kept)
+    assert_whole(store, remaining)
 
 
 def test_tenants_do_not_see_each_other(store: Postgres) -> None:
@@ -279,29 +280,29 @@ def test_tenants_do_not_see_each_other(store: Postgres) -> None:
     theirs = note("a", "amber basalt", tenant="another-tenant")
     publish(store, theirs, tenant="another-tenant")
     with store.connect() as connection:
-        assert stored(connection).n == 1
-        assert set(stored(connection, "another-tenant").postings) == {"amber", "basalt"}
+        assert read_segments(connection).n == 1
+        assert set(read_segments(connection, "another-tenant").postings) == {"amber", "basalt"}
 
 
 def test_many_small_segments_become_one_and_the_dead_go(store: Postgres) -> None:
     notes = [note(n, f"amber {WORDS[n % 10]}", f"{WORDS[n % 7]} dune") for n in range(merging.FAN_IN)]
-    for each in notes[:-1]:
-        publish(store, each)
+    for document in notes[:-1]:
+        publish(store, document)
     assert merge_all(store) == 0
     publish(store, notes[-1])
     with superuser(store) as connection:
-        before = stored(connection).scores(QUESTION)
+        before = read_segments(connection).scores(QUESTION)
     assert merge_all(store) == merging.FAN_IN
     assert counts(store)[:2] == (1, merging.FAN_IN)
     with superuser(store) as connection:
-        assert stored(connection).scores(QUESTION) == before
-    for each in notes[:3]:
-        publish(store, draft_with_failure(each))
+        assert read_segments(connection).scores(QUESTION) == before
+    for document in notes[:3]:
+        publish(store, draft_with_failure(document))
     assert counts(store)[:2] == (1, merging.FAN_IN)
     assert merge_all(store) == 1
     assert counts(store)[:2] == (1, merging.FAN_IN - 3)
-    whole(store, *notes[3:])
-    publish(store, *(draft_with_failure(each) for each in notes[3:]))
+    assert_whole(store, *notes[3:])
+    publish(store, *(draft_with_failure(document) for document in notes[3:]))
     assert merge_all(store) == 1
     assert counts(store) == (0, 0, 0)
 
@@ -310,33 +311,33 @@ def test_a_document_killed_while_its_segment_is_merged_stays_dead(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes = [note(n, f"amber {WORDS[n % 10]}") for n in range(merging.FAN_IN)]
-    for each in notes:
-        publish(store, each)
+    for document in notes:
+        publish(store, document)
     new, write_merged = note(0, "fjord"), merging._write_merged
 
-    def interrupted(*arguments: Any) -> None:
+    def change_and_write(*arguments: Any) -> None:
         publish(store, new, draft_with_failure(notes[1]))
         write_merged(*arguments)
 
-    monkeypatch.setattr(merging, "_write_merged", interrupted)
+    monkeypatch.setattr(merging, "_write_merged", change_and_write)
     assert merge_all(store) == merging.FAN_IN
-    whole(store, new, *notes[2:])
+    assert_whole(store, new, *notes[2:])
 
 
 def test_two_merges_leave_each_other_alone(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> None:
     notes = [note(n, "amber") for n in range(merging.FAN_IN)]
-    for each in notes:
-        publish(store, each)
-    gone, write_merged = [], merging._write_merged
+    for document in notes:
+        publish(store, document)
+    second_merges, write_merged = [], merging._write_merged
 
-    def beside(*arguments: Any) -> None:
+    def merge_again(*arguments: Any) -> None:
         monkeypatch.setattr(merging, "_write_merged", write_merged)
-        gone.append(merge_all(store))
+        second_merges.append(merge_all(store))
         write_merged(*arguments)
 
-    monkeypatch.setattr(merging, "_write_merged", beside)
-    assert (merge_all(store), gone) == (merging.FAN_IN, [0])
-    whole(store, *notes)
+    monkeypatch.setattr(merging, "_write_merged", merge_again)
+    assert (merge_all(store), second_merges) == (merging.FAN_IN, [0])
+    assert_whole(store, *notes)
 
 
 def test_documents_stored_before_there_was_an_index_get_their_segments(
@@ -349,11 +350,11 @@ def test_documents_stored_before_there_was_an_index_get_their_segments(
         assert {violation.invariant for violation in find_violations(connection)} == {CHUNKS_INDEXED}
     monkeypatch.setattr("rag_core.storage.lexical.backfill.MAX_BATCH_CHUNKS", 6)
     changes = Maintenance().run(store, TENANT)
-    assert [(each.action, each.subject) for each in changes if each.action == "completed"] == [
+    assert [(change.action, change.subject) for change in changes if change.action == "completed"] == [
         ("completed", "10 lexical documents")
     ]
     assert counts(store)[0] == 4
-    whole(store, *notes)
+    assert_whole(store, *notes)
     assert backfill_all(store) == 0
 
 
@@ -363,16 +364,16 @@ def test_a_backfill_that_was_stopped_goes_on(store: Postgres, monkeypatch: pytes
     with superuser(store) as connection:
         connection.execute("truncate lexical_segments, lexical_documents, lexical_postings")
     monkeypatch.setattr("rag_core.storage.lexical.backfill.MAX_BATCH_CHUNKS", 1)
-    monkeypatch.setattr("rag_core.storage.lexical.backfill.add_segments", stopping_after(3))
+    monkeypatch.setattr("rag_core.storage.lexical.backfill.add_segments", stop_after(3))
     with pytest.raises(KeyboardInterrupt):
         backfill_all(store)
     monkeypatch.undo()
     assert len(live_rows(store)) == 3
     assert backfill_all(store) == 1
-    whole(store, *notes)
+    assert_whole(store, *notes)
 
 
-def stopping_after(batches: int) -> Callable[..., None]:
+def stop_after(batches: int) -> Callable[..., None]:
     from rag_core.storage.lexical.writing import add_segments as write_segments
 
     def write_some(*arguments: Any) -> None:
@@ -388,18 +389,18 @@ def stopping_after(batches: int) -> Callable[..., None]:
 def test_a_backfill_leaves_to_publishers_what_they_changed_meanwhile(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, kept, dropped = note("a", "amber"), note("b", "basalt"), note("c", "cedar")
-    publish(store, old, kept, dropped)
+    old, unchanged, dropped = note("a", "amber"), note("b", "basalt"), note("c", "cedar")
+    publish(store, old, unchanged, dropped)
     with superuser(store) as connection:
         connection.execute("truncate lexical_segments, lexical_documents, lexical_postings")
     new = note("a", "ember", "amber")
     monkeypatch.setattr("rag_core.storage.lexical.backfill.PreparedSegments", Meanwhile(store, new, dropped))
     assert backfill_all(store) == 1
-    whole(store, new, kept)
+    assert_whole(store, new, unchanged)
 
 
 class Meanwhile:
-    """Prepares as ever, and publishes just then."""
+    """Prepares the segments, and publishes at that moment."""
 
     def __init__(self, store: Postgres, new: Draft, dropped: Draft) -> None:
         self._work = lambda: (publish(store, new), publish(store, draft_with_failure(dropped)))
@@ -419,7 +420,7 @@ def test_terms_of_another_analysis_are_written_again(store: Postgres) -> None:
         connection.execute("update lexical_postings set term = 'other'")
     Maintenance().run(store, TENANT)
     assert counts(store) == (1, 3, 1)
-    whole(store, *notes)
+    assert_whole(store, *notes)
 
 
 @pytest.mark.parametrize(
@@ -442,11 +443,11 @@ def test_damage_is_found_and_repaired(store: Postgres, damage: str, invariants: 
         connection.execute(damage.format(a=notes[0].id, nobody=UUID(int=7)).encode())
         assert {violation.invariant for violation in find_violations(connection)} == invariants
     Maintenance().run(store, TENANT)
-    whole(store, *notes)
+    assert_whole(store, *notes)
 
 
 class Segments(RuleBasedStateMachine):
-    """Against a dict of the documents that are live."""
+    """The segments, compared with a dict of the documents that are live."""
 
     def __init__(self, store: Postgres) -> None:
         super().__init__()
@@ -468,7 +469,7 @@ class Segments(RuleBasedStateMachine):
         self.connection.close()
 
     def writing(self) -> CorpusWriter:
-        """As a newer run each time."""
+        """Returns the writer, with a newer run than before."""
         self.run += 1
         self.writer._target = replace(self.target, run=self.run)
         self.writer._scope = {**self.writer._scope, "run": self.run}
@@ -489,14 +490,14 @@ class Segments(RuleBasedStateMachine):
     def publish(self, batch: list[tuple[int, list[list[str]]]]) -> None:
         notes = self.notes(batch)
         self.writing().publish(notes)
-        self.live |= {each.id: each for each in notes}
+        self.live |= {document.id: document for document in notes}
 
     @rule(numbers=some, retryable=st.booleans())
     def fail(self, numbers: list[int], retryable: bool) -> None:
         notes = [draft_with_failure(note(n, "x"), retryable=retryable) for n in numbers]
         self.writing().publish(notes)
         if not retryable:
-            self.live = {id: each for id, each in self.live.items() if id not in {gone.id for gone in notes}}
+            self.live = {id: document for id, document in self.live.items() if id not in {gone.id for gone in notes}}
 
     @rule(numbers=some)
     def touch(self, numbers: list[int]) -> None:
@@ -509,32 +510,32 @@ class Segments(RuleBasedStateMachine):
             Catalog(self.connection, TENANT).drop_documents("default", ids)
         else:
             self.writing().delete(ids)
-        self.live = {id: each for id, each in self.live.items() if id not in ids}
+        self.live = {id: document for id, document in self.live.items() if id not in ids}
 
     @rule(batch=batches)
     def publish_as_an_older_run(self, batch: list[tuple[int, list[list[str]]]]) -> None:
-        notes = [each for each in self.notes(batch) if each.id in self.live]
+        notes = [document for document in self.notes(batch) if document.id in self.live]
         self.run -= 1
         self.writing().publish(notes if self.run_wrote_last(notes) else [])
 
     def run_wrote_last(self, notes: Sequence[Draft]) -> bool:
         with superuser(self.store) as connection:
-            ids = [each.id for each in notes]
+            ids = [document.id for document in notes]
             row = connection.execute("select min(version) from documents where id = any(%s)", [ids]).fetchone()
         return bool(row and row[0] is not None and row[0] >= self.run + 1)
 
     @rule(batch=batches, killed=st.booleans())
     def roll_back(self, batch: list[tuple[int, list[list[str]]]], killed: bool) -> None:
-        """At the last statement before the commit; or its connection is gone there."""
+        """Fails at the last statement before the commit, or loses the connection there."""
         writer = self.writing()
         event, errors = writer._check_fence_and_add_events, (StoreError, FencedError)
 
-        def stopped(*_: object) -> None:
+        def stop(*_: object) -> None:
             if killed:
                 writer._connection.close()
             raise StoreError("stopped") if killed else FencedError("stopped")
 
-        writer._check_fence_and_add_events = stopped  # type: ignore[method-assign]
+        writer._check_fence_and_add_events = stop  # type: ignore[method-assign]
         writer._target = replace(writer._target, store_timeout=0.0)
         with suppress(*errors, psycopg.OperationalError):
             writer.publish(self.notes(batch))
@@ -542,10 +543,10 @@ class Segments(RuleBasedStateMachine):
 
     @rule(batch=batches)
     def merge(self, batch: list[tuple[int, list[list[str]]]]) -> None:
-        """After each document got a segment of its own."""
-        for each in self.notes(batch):
-            self.writing().publish([each])
-            self.live[each.id] = each
+        """Merges after each document has been written to a separate segment."""
+        for document in self.notes(batch):
+            self.writing().publish([document])
+            self.live[document.id] = document
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(merging, "FAN_IN", 2)
             merge(self.connection, TENANT, self.target.collection)
@@ -605,22 +606,24 @@ def test_publishers_and_merges_side_by_side_lock_nobody_out(store: Postgres, mon
     assert min(published) > 2
     assert merges > 0
     with superuser(store) as connection:
-        assert [each for each in find_violations(connection) if each.invariant.startswith(("I2", "I3", "I4"))] == []
+        assert [
+            violation for violation in find_violations(connection) if violation.invariant.startswith(("I2", "I3", "I4"))
+        ] == []
         statement = "select deadlocks from pg_stat_database where datname = current_database()"
         assert connection.execute(statement).fetchone() == (0,)
 
 
 def publish_until(stop: float, target: WriteTarget, notes: Sequence[Draft]) -> int:
-    """Each time as of a newer run; how many times."""
+    """Publishes with a newer run each time, and returns the number of times."""
     chance, rounds = random.Random(target.run), 0
     with target.postgres.connect() as connection:
         while time.monotonic() < stop:
             rounds += 1
-            batch = [note_again(each, chance) for each in chance.sample(notes, 6)]
+            batch = [note_again(document, chance) for document in chance.sample(notes, 6)]
             writer = replace(target, run=target.run + 10 * rounds).open()
             with closing(writer):
                 if chance.random() < 0.2:
-                    writer.delete([each.id for each in batch])
+                    writer.delete([document.id for document in batch])
                 else:
                     writer.publish(batch)
             if chance.random() < 0.1:
@@ -628,10 +631,17 @@ def publish_until(stop: float, target: WriteTarget, notes: Sequence[Draft]) -> i
     return rounds
 
 
-def note_again(each: Draft, chance: random.Random) -> Draft:
-    new = draft(each.entry.uri, each.chunks[0].text, f"ember {chance.random()}")
+def note_again(document: Draft, chance: random.Random) -> Draft:
+    new = draft(document.entry.uri, document.chunks[0].text, f"ember {chance.random()}")
     return chance.choice(
-        [new, new, each, same_draft(each), draft_with_failure(each), draft_with_failure(each, retryable=True)]
+        [
+            new,
+            new,
+            document,
+            same_draft(document),
+            draft_with_failure(document),
+            draft_with_failure(document, retryable=True),
+        ]
     )
 
 

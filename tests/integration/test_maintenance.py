@@ -1,4 +1,4 @@
-"""Vector indexes: when they come and go, that searches use them, and what happens while they are built."""
+"""Vector indexes: when they are built and dropped, that searches use them, and what happens during a build."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ SCANS = "select idx_scan::int from pg_stat_user_indexes where indexrelname = %s"
 
 
 def notes(count: int, first: int = 0, **place: Any) -> list[Draft]:
-    """Of four chunks each, with numbers to filter on."""
+    """Documents of four chunks, with numbers to filter by."""
     return [
         draft(
             f"file:///{n}.md",
@@ -67,13 +67,13 @@ def notes(count: int, first: int = 0, **place: Any) -> list[Draft]:
 
 
 def indexes(store: Postgres) -> dict[str, bool]:
-    """Whether they are valid, by name."""
+    """The names of the vector indexes, each with True if it is valid."""
     with superuser(store) as connection:
         return dict(connection.execute(INDEXES).fetchall())
 
 
 def actions(changes: list[Change]) -> list[str]:
-    """Of vector indexes."""
+    """The changes of vector indexes."""
     return [change.action for change in changes if change.action in ("built", "dropped")]
 
 
@@ -81,20 +81,20 @@ def ranking(store: Postgres, text: str, k: int = 10, query: Query = QUERY) -> li
     return query_corpus(store, lambda reader: reader.rank_dense(query, vector(text), SPACE, k))
 
 
-def filtered(key: str, value: object, type: str = "eq") -> Query:
+def query_with_filter(key: str, value: object, type: str = "eq") -> Query:
     return replace(QUERY, filters=parse_filter({"key": key, "type": type, "value": value}))
 
 
 @pytest.fixture
-def indexed(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> Postgres:
-    """1,200 chunks and their index; of more than 40 that pass a filter it is used."""
+def store_with_index(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> Postgres:
+    """A store with 1,200 chunks and their index, which is used if more than 40 chunks pass the filter."""
     monkeypatch.setattr(corpus, "MAX_EXACT_CHUNKS", 40)
     publish(store, *notes(300))
     assert actions(EAGER.run(store, TENANT)) == ["built"]
     return store
 
 
-def test_an_index_comes_with_many_vectors_and_goes_with_few(store: Postgres) -> None:
+def test_an_index_is_built_for_many_vectors_and_dropped_for_few(store: Postgres) -> None:
     first, second = notes(24), notes(1, first=24)
     publish(store, *first)
     assert EAGER.run(store, TENANT) == []
@@ -122,8 +122,8 @@ def test_each_tenant_and_collection_has_its_own(store: Postgres) -> None:
     publish(store, *notes(25, collection="second"), collection="second")
     publish(store, *notes(25, tenant='it\'s "theirs"'), tenant='it\'s "theirs"')
     changes = EAGER.run_all(store, TENANT)
-    done = [change for change in changes if change.action != "analyzed"]
-    assert sorted((change.action, change.collection) for change in done) == [
+    index_changes = [change for change in changes if change.action != "analyzed"]
+    assert sorted((change.action, change.collection) for change in index_changes) == [
         ("built", "default"),
         ("built", "default"),
         ("built", "second"),
@@ -135,68 +135,68 @@ def test_each_tenant_and_collection_has_its_own(store: Postgres) -> None:
     assert len(indexes(store)) == 2
 
 
-def test_a_search_uses_the_index_under_row_level_security_after_many_executions(indexed: Postgres) -> None:
-    async def plans(reader: CorpusReader) -> tuple[list[str], tuple[int]]:
+def test_a_search_uses_the_index_under_row_level_security_after_many_executions(store_with_index: Postgres) -> None:
+    async def collect_plans(reader: CorpusReader) -> tuple[list[str], tuple[int]]:
         async with reader.snapshot(QUERY) as snapshot:
-            shown = explained(snapshot.connection)
+            query_plans = record_plans(snapshot.connection)
             for execution in range(EXECUTIONS):
                 await reader.rank_dense(QUERY, vector(f"question {execution}"), SPACE, 10)
-                await reader.rank_dense(filtered("half", 1), vector(f"question {execution}"), SPACE, 10)
+                await reader.rank_dense(query_with_filter("half", 1), vector(f"question {execution}"), SPACE, 10)
             role = await (await snapshot.connection.execute("select current_user")).fetchone()
             assert role == ("rag_reader",)
             counted = await (await snapshot.connection.execute(GENERIC_PLANS)).fetchone()
             assert counted is not None
-            return shown, counted
+            return query_plans, counted
 
-    shown, (generic,) = query_corpus(indexed, plans)
-    (index,) = indexes(indexed)
-    assert len(shown) == 2 * EXECUTIONS
-    assert all(f"Index Scan using {index}" in plan and "Sort" not in plan for plan in shown)
+    query_plans, (generic,) = query_corpus(store_with_index, collect_plans)
+    (index,) = indexes(store_with_index)
+    assert len(query_plans) == 2 * EXECUTIONS
+    assert all(f"Index Scan using {index}" in plan and "Sort" not in plan for plan in query_plans)
     assert generic > 0
-    with superuser(indexed) as connection:
+    with superuser(store_with_index) as connection:
         assert connection.execute(SCANS, [index]).fetchone() == (2 * EXECUTIONS,)
 
 
-def explained(connection: AsyncConnection) -> list[str]:
-    """The plans of what the connection ranks from now on."""
+def record_plans(connection: AsyncConnection) -> list[str]:
+    """Returns a list to which the plan of every later ranking of the connection is appended."""
     plans: list[str] = []
     execute = connection.execute
 
-    async def explaining(statement: Any, *arguments: Any, **options: Any) -> Any:
+    async def explain_and_execute(statement: Any, *arguments: Any, **options: Any) -> Any:
         if isinstance(statement, Composed) and "order by" in statement.as_string():
             rows = await execute(SQL("explain (costs off) ") + statement, *arguments)
             plans.append("\n".join([row[0] async for row in rows]))
         return await execute(statement, *arguments, **options)
 
-    connection.execute = explaining  # type: ignore[assignment,method-assign]
+    connection.execute = explain_and_execute  # type: ignore[assignment,method-assign]
     return plans
 
 
 def test_a_search_of_a_small_collection_scans(store: Postgres) -> None:
     publish(store, *notes(20))
 
-    async def plans(reader: CorpusReader) -> list[str]:
+    async def collect_plans(reader: CorpusReader) -> list[str]:
         async with reader.snapshot(QUERY) as snapshot:
-            shown = explained(snapshot.connection)
+            query_plans = record_plans(snapshot.connection)
             await reader.rank_dense(QUERY, vector("question"), SPACE, 10)
-            return shown
+            return query_plans
 
-    assert "hnsw" not in query_corpus(store, plans)[0]
+    assert "hnsw" not in query_corpus(store, collect_plans)[0]
 
 
 @pytest.mark.parametrize(
     ("query", "passing"),
     [
         pytest.param(QUERY, range(300), id="all"),
-        pytest.param(filtered("half", 1), range(1, 300, 2), id="half"),
-        pytest.param(filtered("half", 1, "ne"), range(0, 300, 2), id="the other half"),
-        pytest.param(filtered("twentieth", 3), range(3, 300, 20), id="one in twenty, by the index"),
-        pytest.param(filtered("one", 8, "lt"), range(8), id="so few that each is compared"),
-        pytest.param(filtered("one", 7), [7], id="one document"),
-        pytest.param(filtered("one", 7_000), [], id="none"),
+        pytest.param(query_with_filter("half", 1), range(1, 300, 2), id="half"),
+        pytest.param(query_with_filter("half", 1, "ne"), range(0, 300, 2), id="the other half"),
+        pytest.param(query_with_filter("twentieth", 3), range(3, 300, 20), id="one in twenty, by the index"),
+        pytest.param(query_with_filter("one", 8, "lt"), range(8), id="so few that each is compared"),
+        pytest.param(query_with_filter("one", 7), [7], id="one document"),
+        pytest.param(query_with_filter("one", 7_000), [], id="none"),
     ],
 )
-def test_the_index_finds_what_a_scan_finds(indexed: Postgres, query: Query, passing: list[int]) -> None:
+def test_the_index_finds_what_a_scan_finds(store_with_index: Postgres, query: Query, passing: list[int]) -> None:
     drafts = [note for number, note in enumerate(notes(300)) if number in set(passing)]
     ids = np.array([chunk.id for note in drafts for chunk in note.chunks])
     stored = np.concatenate([np.empty((0, 16)), *(note.vectors for note in drafts if note.vectors is not None)])
@@ -204,28 +204,28 @@ def test_the_index_finds_what_a_scan_finds(indexed: Postgres, query: Query, pass
     for number in range(20):
         products = stored.astype(np.float16).astype(float) @ vector(f"question {number}").astype(np.float16)
         true = list(ids[np.argsort(-products)[:10]])
-        found = ranking(indexed, f"question {number}", query=query)
-        assert len(found) == len(true)
-        assert found == sorted(found, key=lambda pair: (-pair[1], pair[0]))
-        shares.append(len({id for id, _ in found} & set(true)) / max(1, len(true)) if true else 1.0)
+        pairs = ranking(store_with_index, f"question {number}", query=query)
+        assert len(pairs) == len(true)
+        assert pairs == sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+        shares.append(len({id for id, _ in pairs} & set(true)) / max(1, len(true)) if true else 1.0)
     assert np.mean(shares) >= 0.97
 
 
-def test_more_are_found_than_the_index_was_searched_for(indexed: Postgres) -> None:
-    assert len(ranking(indexed, "question", k=700)) == 700
-    assert len(ranking(indexed, "question", k=5_000)) == 1_200
+def test_more_are_found_than_the_index_was_searched_for(store_with_index: Postgres) -> None:
+    assert len(ranking(store_with_index, "question", k=700)) == 700
+    assert len(ranking(store_with_index, "question", k=5_000)) == 1_200
 
 
-def test_what_restricted_documents_hide_does_not_make_a_ranking_shorter(indexed: Postgres) -> None:
-    with superuser(indexed) as connection:
+def test_what_restricted_documents_hide_does_not_make_a_ranking_shorter(store_with_index: Postgres) -> None:
+    with superuser(store_with_index) as connection:
         connection.execute("update documents set access = '{staff}' where (metadata ->> 'twentieth')::int <> 3")
-    found = ranking(indexed, "question", k=60)
-    assert {id for id, _ in found} == {chunk.id for note in notes(300)[3::20] for chunk in note.chunks}
+    pairs = ranking(store_with_index, "question", k=60)
+    assert {id for id, _ in pairs} == {chunk.id for note in notes(300)[3::20] for chunk in note.chunks}
 
 
 @contextmanager
-def stuck(store: Postgres, work: Callable[[], T]) -> Iterator["tuple[Future[T], int]"]:
-    """The work, whose build has begun and cannot end before the block does; and the process id of its server."""
+def block_build(store: Postgres, work: Callable[[], T]) -> Iterator["tuple[Future[T], int]"]:
+    """Yields the work and the process id of its server. Its build has begun and cannot end before the block does."""
     with (
         ThreadPoolExecutor() as threads,
         superuser(store) as watcher,
@@ -243,10 +243,10 @@ def builder(watcher: "Connection[Any]") -> int:
     return int(process)
 
 
-def test_a_build_stands_in_the_way_of_no_publish_and_no_search(store: Postgres) -> None:
+def test_a_build_blocks_neither_publishing_nor_searching(store: Postgres) -> None:
     publish(store, *notes(25))
     late = notes(1, first=25)
-    with stuck(store, lambda: EAGER.run(store, TENANT)) as (building, _):
+    with block_build(store, lambda: EAGER.run(store, TENANT)) as (building, _):
         publish(store, *late)
         (best,) = ranking(store, "text 25 2", k=1)
         assert best[0] == late[0].chunks[2].id
@@ -255,9 +255,9 @@ def test_a_build_stands_in_the_way_of_no_publish_and_no_search(store: Postgres) 
     assert ranking(store, "text 25 2", k=1) == [best]
 
 
-def test_what_a_killed_build_leaves_is_not_used_and_built_anew(store: Postgres) -> None:
+def test_what_a_killed_build_leaves_is_not_used_and_built_again(store: Postgres) -> None:
     publish(store, *notes(25))
-    with stuck(store, lambda: EAGER.run(store, TENANT)) as (building, pid), superuser(store) as killer:
+    with block_build(store, lambda: EAGER.run(store, TENANT)) as (building, pid), superuser(store) as killer:
         killer.execute("select pg_terminate_backend(%s)", [pid])
         with pytest.raises(StoreError, match="vector indexes could not be brought up to date"):
             building.result()
@@ -269,7 +269,7 @@ def test_what_a_killed_build_leaves_is_not_used_and_built_anew(store: Postgres) 
 
 def test_of_two_that_maintain_the_same_one_builds_and_the_other_finds_it_done(store: Postgres) -> None:
     publish(store, *notes(25))
-    with ThreadPoolExecutor() as threads, stuck(store, lambda: EAGER.run(store, TENANT)) as (first, _):
+    with ThreadPoolExecutor() as threads, block_build(store, lambda: EAGER.run(store, TENANT)) as (first, _):
         second = threads.submit(EAGER.run, store, TENANT)
         time.sleep(0.5)
         assert not second.done()
@@ -277,21 +277,21 @@ def test_of_two_that_maintain_the_same_one_builds_and_the_other_finds_it_done(st
     assert second.result() == []
 
 
-def test_a_bulk_load_goes_without_the_index_and_a_small_one_keeps_it(indexed: Postgres) -> None:
-    target = begin(indexed)
-    place = (indexed, TENANT, target.collection, target.space)
+def test_a_bulk_load_goes_without_the_index_and_a_small_one_keeps_it(store_with_index: Postgres) -> None:
+    target = begin(store_with_index)
+    place = (store_with_index, TENANT, target.collection, target.space)
     assert EAGER.prepare_bulk_load(*place, 9) == []
     assert EAGER.prepare_bulk_load(*place, 60) == []
-    assert len(indexes(indexed)) == 1
+    assert len(indexes(store_with_index)) == 1
     assert actions(EAGER.prepare_bulk_load(*place, 61)) == ["dropped"]
     assert EAGER.prepare_bulk_load(*place, 61) == []
     publish_as(target, notes(61, first=300))
-    assert actions(EAGER.run(indexed, TENANT)) == ["built"]
+    assert actions(EAGER.run(store_with_index, TENANT)) == ["built"]
 
 
-def test_statistics_are_there_after_a_load(store: Postgres) -> None:
+def test_statistics_exist_after_a_load(store: Postgres) -> None:
     publish(store, *notes(300))
-    maintained(store)
+    maintain_until_stable(store)
     with superuser(store) as connection:
         estimated = connection.execute("select reltuples from pg_class where oid = 'rag.chunks'::regclass").fetchone()
     assert estimated == (1_200,)
@@ -304,17 +304,17 @@ def test_statistics_follow_a_collection_that_is_new_among_large_ones(
     monkeypatch.setattr(statistics, "LOW_ESTIMATE", 20)
     monkeypatch.setattr(statistics, "MANY_ROWS", 200)
     publish(store, *notes(600))
-    maintained(store)
+    maintain_until_stable(store)
     second = publish(store, *notes(55, collection="second"), collection="second").collection
-    assert expected_chunks(store, second) == 1
-    maintained(store)
-    assert 200 <= expected_chunks(store, second) <= 240
+    assert planner_estimate(store, second) == 1
+    maintain_until_stable(store)
+    assert 200 <= planner_estimate(store, second) <= 240
     assert EAGER.run(store, TENANT) == []
 
 
 @dataclass(frozen=True)
 class Lingering:
-    """Ends when the planner expects so many chunks of the collection, or `wait_until` has lost its patience."""
+    """A runner that ends when the planner expects so many chunks of the collection."""
 
     runner: Runner
     store: Postgres
@@ -324,8 +324,8 @@ class Lingering:
         self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
     ) -> RunTimes:
         times = self.runner.run(target, sources, drafts, check)
-        assert expected_chunks(self.store, target.collection) < self.chunks
-        wait_until(lambda: expected_chunks(self.store, target.collection) >= self.chunks)
+        assert planner_estimate(self.store, target.collection) < self.chunks
+        wait_until(lambda: planner_estimate(self.store, target.collection) >= self.chunks)
         return times
 
 
@@ -341,14 +341,14 @@ def test_statistics_follow_while_a_collection_is_loaded(
     build_sync(settings, store, [str(folder)]).run(Lingering(build_inline_runner(settings), store, 300))
 
 
-def maintained(store: Postgres) -> None:
-    """To rest. What was written is counted a moment after the writer has closed."""
+def maintain_until_stable(store: Postgres) -> None:
+    """Runs until nothing changes. Postgres counts the written rows a moment after the writer has closed."""
     wait_until(lambda: EAGER.run(store, TENANT) != [])
     wait_until(lambda: EAGER.run(store, TENANT) == [])
 
 
-def expected_chunks(store: Postgres, collection: int) -> int:
-    """How many the planner expects."""
+def planner_estimate(store: Postgres, collection: int) -> int:
+    """The number of chunks that the planner expects."""
     with superuser(store) as connection:
         ((plan,),) = connection.execute(
             "explain (format json) select from rag.chunks where collection = %s", [collection]
@@ -372,7 +372,7 @@ def test_a_sync_keeps_the_index_of_its_collection(store: Postgres, tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_sync_whose_index_cannot_be_built_says_so_and_ends_well(store: Postgres, tmp_path: Path) -> None:
+def test_a_sync_whose_index_cannot_be_built_reports_it_and_succeeds(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", {f"{n}.txt": f"Number {n} was counted by hand.\n" for n in range(120)})
     with superuser(store) as connection:
         connection.execute("alter table vectors owner to postgres")

@@ -34,7 +34,7 @@ def rag(folder: Path, capfd: pytest.CaptureFixture[str]) -> Rag:
 
 
 @pytest.mark.filterwarnings("ignore:Using extra keyword arguments:DeprecationWarning")  # an import of Ray Serve
-@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: " ".join(mistake.made)[:60])
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: " ".join(mistake.arguments)[:60])
 def test_a_mistake_is_answered_with_its_rule_its_value_and_its_remedy(rag: Rag, mistake: Mistake) -> None:
     outcome = make(mistake, rag)
     assert outcome.code == mistake.code, outcome.text

@@ -42,7 +42,7 @@ def environment(store: Postgres, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 
 @pytest.fixture
-def indexed(tmp_path: Path) -> None:
+def flow_index(tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     state = run("DocumentLoader", {"sources": [{"type": "file", "path": str(folder)}]}, source_type="file", **SOURCE)
     for name in ("ChunkingStrategy", "MetadataExtractor"):
@@ -59,14 +59,14 @@ def run(node: str, inputs: dict[str, Any], **arguments: Any) -> dict[str, Any]:
     return outputs
 
 
-def test_flow_1_answers_from_a_vector_search_with_citations(indexed: None) -> None:
-    found = run("VectorSearch", {"query": QUESTION, "filters": {}}, vector_store="flow", top_k=3)
-    answer = run("GroundedGenerator", {"query": QUESTION, "context": found["results"]}, **LLM)
+def test_flow_1_answers_from_a_vector_search_with_citations(flow_index: None) -> None:
+    search = run("VectorSearch", {"query": QUESTION, "filters": {}}, vector_store="flow", top_k=3)
+    answer = run("GroundedGenerator", {"query": QUESTION, "context": search["results"]}, **LLM)
     assert answer["response"] == "The keys are rotated every ninety days. [1]"
-    assert answer["citations"][0]["source_id"] == found["results"][0]["id"]
+    assert answer["citations"][0]["source_id"] == search["results"][0]["id"]
 
 
-def test_flow_2_fuses_reranks_and_compresses_before_it_answers(indexed: None, tmp_path: Path) -> None:
+def test_flow_2_fuses_reranks_and_compresses_before_it_answers(flow_index: None, tmp_path: Path) -> None:
     vector = run("VectorSearch", {"query": QUESTION}, vector_store="flow")["results"]
     bm25 = run("BM25Search", {"query": QUESTION}, vector_store="flow")["results"]
     fused = run("HybridFusion", {"retrieval_results": {"vector": vector, "bm25": bm25}})["fused_results"]
@@ -80,12 +80,12 @@ def test_flow_2_fuses_reranks_and_compresses_before_it_answers(indexed: None, tm
     assert (reference["title"], reference["snippet"]) == ("keys", "The keys are rotated every ninety days.")
 
 
-def test_flow_3_answers_in_a_conversation_and_updates_its_state(indexed: None) -> None:
+def test_flow_3_answers_in_a_conversation_and_updates_its_state(flow_index: None) -> None:
     session: dict[str, Any] = {"memory_store": "flow_3"}
     opened = run("SessionManagement", {"session_id": "s"}, **session)
     state = run("ConversationState", {"session_id": opened["session"]["id"], "user_message": QUESTION}, **session)
-    found = run("VectorSearch", {"query": QUESTION}, vector_store="flow")
-    context = run("ContextCompressor", found)
+    search = run("VectorSearch", {"query": QUESTION}, vector_store="flow")
+    context = run("ContextCompressor", search)
     answer = run("GroundedGenerator", {"query": QUESTION, **context, **state}, **LLM)
     checked = run("HallucinationGuard", {**answer, **context})
     assert checked["route"] == "answer"

@@ -358,9 +358,9 @@ def assert_shapes(state: Mapping[str, Any]) -> None:
 def test_a_node_that_is_not_enabled_returns_neutral_outputs_and_logs_it(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = {"documents": [], "chunks": []} if name == "MetadataExtractor" else {}
+    inputs = {"documents": [], "chunks": []} if name == "MetadataExtractor" else {}
     with caplog.at_level("INFO", "rag_core.contract.nodes"):
-        outputs = run(build(name, enabled=False), given)
+        outputs = run(build(name, enabled=False), inputs)
     assert set(outputs) == TABLE[name][3]
     assert f"skipped the node {name}" in caplog.text
 

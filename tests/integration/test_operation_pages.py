@@ -73,8 +73,8 @@ def test_a_dump_of_one_server_answers_from_another(home: Path, store: Postgres, 
     reader = Reader(tmp_path, {"DSN": embedded.start(home / "postgres"), "NEW_DSN": store.dsn})
     reader.run(dump)
     reader.run(restore)
-    found = reader.run('rag search "How long may a dive last in cold water?" -k 1 --store "$NEW_DSN"')
-    assert found.startswith("1. The diving permit")
+    output = reader.run('rag search "How long may a dive last in cold water?" -k 1 --store "$NEW_DSN"')
+    assert output.startswith("1. The diving permit")
     assert "0 added, 0 changed, 0 deleted, 51 unchanged" in reader.run(
         f'rag ingest {ROOT}/demo/corpus --store "$NEW_DSN"'
     )

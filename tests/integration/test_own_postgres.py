@@ -110,7 +110,9 @@ def test_an_upgrade_changes_the_rows_of_all_tenants(
 ) -> None:
     with monkeypatch.context() as former:
         migrations = schema.list_migrations()
-        former.setattr(schema, "list_migrations", lambda: [each for each in migrations if each.number <= 21])
+        former.setattr(
+            schema, "list_migrations", lambda: [migration for migration in migrations if migration.number <= 21]
+        )
         store = open_store(administrator, statements)
     with psycopg.connect(make_conninfo(administrator.info.dsn, dbname="rag"), autocommit=True) as connection:
         for tenant in (DEFAULT_TENANT, "another-tenant"):
@@ -145,8 +147,8 @@ def test_the_dbas_page_makes_a_server_that_the_commands_use(
         "PGHOST": socket,
         "RAG_EMBEDDING__TYPE": "hashing",
     }
-    shown = "host=db.internal dbname=rag user=rag password=change-me sslmode=verify-full"
-    reader = Reader(tmp_path, environment, {shown: f"host={socket} dbname=rag user=rag"}, rag_in_process(capfd))
+    example_dsn = "host=db.internal dbname=rag user=rag password=change-me sslmode=verify-full"
+    reader = Reader(tmp_path, environment, {example_dsn: f"host={socket} dbname=rag user=rag"}, rag_in_process(capfd))
     reader.follow((ROOT / "docs" / "how-to" / "own-postgres.md").read_text())
 
 

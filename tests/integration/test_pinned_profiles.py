@@ -35,7 +35,7 @@ TEXT = "# Keys\n\nThe keys are replaced every 45 days. The harbour master signs 
 
 
 def load(store: Postgres, folder: Path, text: str) -> Settings:
-    """The settings of the one file, which has this text from now on."""
+    """Writes the text to the settings file, and returns its settings."""
     file = folder / "rag.yaml"
     file.write_text(text)
     return load_settings(file, None, [f"store.url={store.dsn}", "parsing.sandbox=false", "answering.budget=none"], {})
@@ -54,7 +54,7 @@ def enqueue(store: Postgres, settings: Settings, id: str) -> UUID:
 
 
 def run_to_the_end(store: Postgres, settings: Settings, job: UUID) -> dict[str, Any]:
-    """The job, after a runner with these settings has ended it."""
+    """Runs a worker with these settings until the job has ended, and returns the job."""
 
     def row() -> dict[str, Any]:
         with store.connect() as connection:
@@ -94,8 +94,8 @@ def test_jobs_replies_and_the_list_of_profiles_name_the_version(
     second = load(store, tmp_path, SECOND)
     services = open_shared_resources(second).build_services(second)
     with serve_profiles(ServedProfiles(services)) as url:
-        shown = read_ended_job(url, str(job))
-        assert (shown.profile_version, shown.pipeline_version) == ("1.0.0", first.pipeline_version)
+        job_row = read_ended_job(url, str(job))
+        assert (job_row.profile_version, job_row.pipeline_version) == ("1.0.0", first.pipeline_version)
         assert first.pipeline_version.startswith("default:v1.0.0+")
         retrieval = request_retrieval(url, {"query": "keys"})
         assert (retrieval.profile.version, retrieval.pipeline_version) == ("2.0.0", second.pipeline_version)

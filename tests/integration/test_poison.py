@@ -1,4 +1,4 @@
-"""A folder of files that mean harm: each costs one row with a true reason, and no other document anything."""
+"""A folder of harmful files: each costs one row with its true reason, and affects no other document."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -30,15 +30,15 @@ def no_child_is_left() -> Iterator[None]:
     before = set(psutil.Process().children(recursive=True))
     yield
     parsing.open_parser.cache_clear()
-    assert [each for each in psutil.Process().children(recursive=True) if each not in before] == []
-    assert poison.sleep(os.getpid()) not in [each.info["cmdline"] for each in psutil.process_iter(["cmdline"])]
+    assert [process for process in psutil.Process().children(recursive=True) if process not in before] == []
+    assert poison.sleep(os.getpid()) not in [process.info["cmdline"] for process in psutil.process_iter(["cmdline"])]
 
 
 def reasons(store: Postgres) -> dict[str, tuple[str, str]]:
-    held = read_tree(store)
+    stored = read_tree(store)
     return {
         uri.rpartition("/")[2]: (document["status"], document["reason"] or "")
-        for uri, document in held.documents.items()
+        for uri, document in stored.documents.items()
     }
 
 
@@ -73,34 +73,34 @@ def test_every_poisoned_file_is_one_row_and_every_healthy_one_is_read(store: Pos
     folder = poison.write_poison(tmp_path / "docs")
     write(folder, HEALTHY)
     report = ingest(store, folder)
-    found = reasons(store)
-    assert set(found) == set(EXPECTED) | set(HEALTHY)  # and nothing twice through the link to the folder
+    outcomes = reasons(store)
+    assert set(outcomes) == set(EXPECTED) | set(HEALTHY)  # and nothing twice through the link to the folder
     for name, (status, reason) in EXPECTED.items():
-        assert found[name][0] == status, (name, found[name])
-        assert found[name][1].startswith(reason), (name, found[name])
-    assert {found[name] for name in HEALTHY} == {("completed", "")}
-    assert sum(report.documents[end] for end in ("completed", "failed", "skipped", "quarantined")) == len(found)
-    held = read_tree(store)
+        assert outcomes[name][0] == status, (name, outcomes[name])
+        assert outcomes[name][1].startswith(reason), (name, outcomes[name])
+    assert {outcomes[name] for name in HEALTHY} == {("completed", "")}
+    assert sum(report.documents[end] for end in ("completed", "failed", "skipped", "quarantined")) == len(outcomes)
+    stored = read_tree(store)
     for name in ("new%0Aline.md", "caf%E9.md", "pdf-in-disguise.docx"):
-        assert poison.STORY in "".join(held.texts(name))
-    assert "\0" not in "".join(held.texts("late-nul.txt"))
-    assert held.texts("escapes.json") == ["- story: A NUL  and a lone surrogate ."]
+        assert poison.STORY in "".join(stored.texts(name))
+    assert "\0" not in "".join(stored.texts("late-nul.txt"))
+    assert stored.texts("escapes.json") == ["- story: A NUL  and a lone surrogate ."]
 
 
 def run(store: Postgres, folder: Path, changed_source: Source | None = None) -> SyncReport:
-    """With the parser that does what a file's name says, in a sandbox of its own."""
+    """Syncs with the parser that does what a file's name says, in a separate sandbox."""
     settings = hashing_settings()
     sandbox = Sandbox(poison.parse_or_act, BOUNDS)
 
-    def prepared(sources: Mapping[int, Source]) -> Preparation:
-        made = build_preparation(settings, sources)
-        made._parse = lambda _, uri, body: sandbox(uri, body)
-        return made
+    def build_patched_preparation(sources: Mapping[int, Source]) -> Preparation:
+        preparation = build_preparation(settings, sources)
+        preparation._parse = lambda _, uri, body: sandbox(uri, body)
+        return preparation
 
     job = build_sync(settings, store, [str(folder)])
     if changed_source:
         job = replace(job, sources=[changed_source])
-    runner = replace(build_inline_runner(settings), build_preparation=prepared)
+    runner = replace(build_inline_runner(settings), build_preparation=build_patched_preparation)
     try:
         report = job.run(runner)
     finally:
@@ -114,8 +114,8 @@ def test_parsers_that_hang_crash_or_take_all_memory_cost_their_documents_only(st
     acts = ("spin", "wait_in_c", "hog", "crash", "abort", "leave", "stumble", "fork_and_spin")
     folder = write(tmp_path / "docs", HEALTHY | {f"{name}.txt": name for name in acts})
     report = run(store, folder)
-    found = reasons(store)
-    assert {name: found[f"{name}.txt"] for name in acts} == {
+    outcomes = reasons(store)
+    assert {name: outcomes[f"{name}.txt"] for name in acts} == {
         "spin": ("failed", "took longer than 2 s of CPU time"),
         "wait_in_c": ("failed", "gave no answer within 20 s"),
         "hog": ("failed", "needed more than 200 MB of memory"),
@@ -125,12 +125,12 @@ def test_parsers_that_hang_crash_or_take_all_memory_cost_their_documents_only(st
         "stumble": ("failed", "the parser failed: KeyError: 'a bug'"),
         "fork_and_spin": ("failed", "took longer than 2 s of CPU time"),
     }
-    assert {found[name] for name in HEALTHY} == {("completed", "")}
+    assert {outcomes[name] for name in HEALTHY} == {("completed", "")}
     assert (report.documents["completed"], report.documents["failed"]) == (len(HEALTHY), len(acts))
 
 
 class ChangingSource:
-    """Of its file somebody writes a half after the listing, and the other half after the first has been read."""
+    """A source whose file grows: a half is written after the listing, the other half after the first has been read."""
 
     def __init__(self, inner: Source, path: Path) -> None:
         self._inner, self._path, self.uri = inner, path, inner.uri

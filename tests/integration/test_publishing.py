@@ -1,4 +1,4 @@
-"""What only the real store can show of publishing: its rows, transactions, locks and snapshots."""
+"""Publishing to the real store: its rows, transactions, locks and snapshots."""
 
 import asyncio
 import pickle
@@ -33,7 +33,7 @@ TABLES = ("documents", "document_texts", "document_values", "chunks", "vectors")
 
 
 def versions(store: Postgres, table: str, key: str) -> dict[object, tuple[str, str]]:
-    """Where each row of the table stands, and which transaction put it there."""
+    """The position of each row of the table, and the transaction that wrote it."""
     with superuser(store) as connection:
         statement = f"select {key}, ctid::text, xmin::text from {table}"  # noqa: S608
         return {row[0]: (row[1], row[2]) for row in connection.execute(statement.encode())}
@@ -51,7 +51,7 @@ def documents(store: Postgres) -> dict[str, tuple[str, str | None, str | None]]:
     return {row["uri"]: (row["status"], row["stage"], row["reason"]) for row in rows}
 
 
-async def retrieved(reader: CorpusReader) -> list[Hit]:
+async def retrieve_all(reader: CorpusReader) -> list[Hit]:
     async with reader.snapshot(QUERY):
         ranking = await reader.rank_dense(QUERY, vector("anything"), SPACE, 100)
         hits = await reader.fetch_hits(QUERY, "dense", ranking)
@@ -59,11 +59,11 @@ async def retrieved(reader: CorpusReader) -> list[Hit]:
         return hits
 
 
-def searched(store: Postgres) -> set[str]:
+def search_texts(store: Postgres) -> set[str]:
     async def texts() -> set[str]:
         reader = CorpusReader(store)
         try:
-            return {hit.chunk.text for hit in await retrieved(reader)}
+            return {hit.chunk.text for hit in await retrieve_all(reader)}
         finally:
             await reader.close()
 
@@ -76,9 +76,9 @@ def test_chunks_that_only_move_keep_the_row_of_their_vector(store: Postgres) -> 
     before = versions(store, "vectors", "chunk_id")
     publish(store, second)
     after = versions(store, "vectors", "chunk_id")
-    kept = {first.chunks[0].id, first.chunks[2].id}
-    assert {id: after[id] for id in kept} == {id: before[id] for id in kept}
-    assert after.keys() - kept == {second.chunks[0].id}
+    unchanged_ids = {first.chunks[0].id, first.chunks[2].id}
+    assert {id: after[id] for id in unchanged_ids} == {id: before[id] for id in unchanged_ids}
+    assert after.keys() - unchanged_ids == {second.chunks[0].id}
 
 
 def test_chunks_that_stay_where_they_are_keep_their_row(store: Postgres) -> None:
@@ -102,14 +102,14 @@ def with_infinite_vector(note: Draft) -> Draft:
 
 
 def with_number_too_large(note: Draft) -> Draft:
-    return about(note, {"number": 10**400})
+    return with_metadata(note, {"number": 10**400})
 
 
 def with_half_a_character(note: Draft) -> Draft:
-    return about(note, {"name": "\ud800"})
+    return with_metadata(note, {"name": "\ud800"})
 
 
-def about(note: Draft, metadata: Metadata) -> Draft:
+def with_metadata(note: Draft, metadata: Metadata) -> Draft:
     assert note.document is not None
     return replace(note, document=replace(note.document, metadata=metadata))
 
@@ -128,7 +128,7 @@ def test_a_bad_document_costs_no_other(store: Postgres, spoil: Callable[[Draft],
     bad = draft("file:///b.md", "b")
     publish(store, draft("file:///b.md", "b before"))
     target = publish(store, good[0], spoil(bad), good[1])
-    assert searched(store) == {"a", "c"}
+    assert search_texts(store) == {"a", "c"}
     assert documents(store)["file:///a.md"] == documents(store)["file:///c.md"] == ("completed", None, None)
     status, stage, why = documents(store)["file:///b.md"]
     assert (status, stage) == ("failed", "publish")
@@ -143,7 +143,7 @@ def test_a_bad_document_costs_no_other(store: Postgres, spoil: Callable[[Draft],
 
 def test_a_text_too_long_for_an_index_is_kept_and_not_filtered_by(store: Postgres) -> None:
     abstract = "".join(random.Random(0).choices(string.ascii_letters, k=9000))
-    note = about(draft("file:///a.md", "one"), {"abstract": abstract, "kind": "paper"})
+    note = with_metadata(draft("file:///a.md", "one"), {"abstract": abstract, "kind": "paper"})
     publish(store, note)
     with store.connect() as connection:
         assert Catalog(connection, TENANT).document("default", "file:///a.md")["metadata"]["abstract"] == abstract
@@ -155,43 +155,43 @@ def test_a_text_too_long_for_an_index_is_kept_and_not_filtered_by(store: Postgre
 
 
 def test_a_job_that_has_ended_writes_nothing_more(store: Postgres) -> None:
-    kept = draft("file:///kept.md", "kept")
-    publish(store, kept)
+    document = draft("file:///kept.md", "kept")
+    publish(store, document)
     before = counts(store)
     notes = [draft(f"file:///{n}.md", f"text {n}") for n in range(3)]
-    target = begin(store, notes, deleted=[kept])
+    target = begin(store, notes, deleted=[document])
     writer = target.open()
     end(target)
     with pytest.raises(FencedError, match=f"job {target.job} was ended"):
         writer.publish(notes)
     with pytest.raises(FencedError, match="was ended"):
-        writer.delete([kept.id])
+        writer.delete([document.id])
     assert counts(store) == before
-    assert searched(store) == {"kept"}
+    assert search_texts(store) == {"kept"}
     writer.close()
 
 
-def in_parts(whole: Draft, most: int) -> list[Draft]:
-    return [embed_draft(part) for part in split_draft(replace(whole, vectors=None), most)]
+def split_and_embed(document: Draft, most: int) -> list[Draft]:
+    return [embed_draft(part) for part in split_draft(replace(document, vectors=None), most)]
 
 
-def parts_held(store: Postgres) -> list[int]:
+def stored_part_numbers(store: Postgres) -> list[int]:
     with superuser(store) as connection:
         return [row[0] for row in connection.execute("select part from draft_parts order by part")]
 
 
 def test_a_document_in_parts_is_published_with_the_last_of_them(store: Postgres) -> None:
     large = draft("file:///large.md", *string.ascii_lowercase)
-    parts = in_parts(large, 10)
+    parts = split_and_embed(large, 10)
     assert [part.part for part in parts] == [(0, 3), (1, 3), (2, 3)]
     target = begin(store, [large])
     write(target, [parts[2], parts[0], parts[2]])
-    assert (parts_held(store), documents(store), searched(store)) == ([0, 2], {}, set())
+    assert (stored_part_numbers(store), documents(store), search_texts(store)) == ([0, 2], {}, set())
     write(target, [parts[1], parts[0]])
-    assert (parts_held(store), searched(store)) == ([], set(string.ascii_lowercase))
+    assert (stored_part_numbers(store), search_texts(store)) == ([], set(string.ascii_lowercase))
     write(target, parts)
     end(target)
-    assert parts_held(store) == []
+    assert stored_part_numbers(store) == []
     with superuser(store) as connection:
         items = connection.execute("select status, chunks, embedded, seconds from job_items").fetchall()
         assert find_violations(connection) == []
@@ -202,44 +202,44 @@ def test_writers_side_by_side_publish_a_document_in_parts_once(store: Postgres) 
     large = draft("file:///large.md", *string.ascii_lowercase)
     target = begin(store, [large])
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda part: write(target, [part]), [*in_parts(large, 3), *in_parts(large, 3)]))
+        list(threads.map(lambda part: write(target, [part]), [*split_and_embed(large, 3), *split_and_embed(large, 3)]))
     end(target)
-    assert (parts_held(store), searched(store)) == ([], set(string.ascii_lowercase))
+    assert (stored_part_numbers(store), search_texts(store)) == ([], set(string.ascii_lowercase))
     with superuser(store) as connection:
         assert find_violations(connection) == []
 
 
 def test_a_part_that_failed_fails_its_document(store: Postgres) -> None:
     large = draft("file:///large.md", *string.ascii_lowercase)
-    first, second = in_parts(large, 13)
+    first, second = split_and_embed(large, 13)
     write(begin(store, [large]), [draft_with_failure(second), first])
     assert documents(store) == {"file:///large.md": ("failed", "read", "it was a test")}
-    assert parts_held(store) == []
+    assert stored_part_numbers(store) == []
 
 
 def test_parts_that_no_column_can_hold_fail_their_document(store: Postgres) -> None:
     large = draft("file:///large.md", *string.ascii_lowercase)
-    first, second = in_parts(large, 13)
+    first, second = split_and_embed(large, 13)
     not_numbers = replace(second, vectors=np.full((13, 16), np.nan, np.float32))
     write(begin(store, [large]), [first, not_numbers])
     assert documents(store)["file:///large.md"][:2] == ("failed", "publish")
 
 
-def test_parts_go_with_their_job_and_none_comes_after_it(store: Postgres) -> None:
+def test_parts_are_deleted_with_their_job_and_none_is_written_after_it(store: Postgres) -> None:
     large = draft("file:///large.md", *string.ascii_lowercase)
     ended, killed = begin(store, [large]), begin(store, [large])
-    parts = in_parts(large, 10)
+    parts = split_and_embed(large, 10)
     for target in (ended, killed):
         write(target, [parts[0]])
     end(ended)
-    assert parts_held(store) == [0]
+    assert stored_part_numbers(store) == [0]
     with store.connect() as connection:
         Ledger(connection, TENANT).claim(killed.collection, [1])
-    assert parts_held(store) == []
+    assert stored_part_numbers(store) == []
     for target in (ended, killed):
         with pytest.raises(FencedError):
             write(target, [parts[1]])
-    assert (parts_held(store), documents(store)) == ([], {})
+    assert (stored_part_numbers(store), documents(store)) == ([], {})
 
 
 def test_bytes_that_name_what_no_draft_holds_are_not_unpickled() -> None:
@@ -256,7 +256,7 @@ def test_a_fenced_writer_leaves_the_document_that_it_was_changing_as_it_was(stor
     end(target)
     with pytest.raises(FencedError):
         write(target, [draft("file:///a.md", "one", "new")])
-    assert searched(store) == {"one", "two"}
+    assert search_texts(store) == {"one", "two"}
     assert len(versions(store, "vectors", "chunk_id")) == 2
 
 
@@ -264,33 +264,33 @@ def test_a_fenced_writer_leaves_the_document_that_it_was_changing_as_it_was(stor
 def test_a_reader_never_sees_two_versions_of_a_document_mixed(store: Postgres) -> None:
     red = draft("file:///a.md", "shared", *(f"red {n}" for n in range(4)))
     blue = draft("file:///a.md", *(f"blue {n}" for n in range(6)), "shared")
-    whole = [{chunk.text for chunk in version.chunks} for version in (red, blue)]
+    version_texts = [{chunk.text for chunk in version.chunks} for version in (red, blue)]
     publish(store, red)
-    done = Event()
+    finished = Event()
 
-    async def seen_until_done() -> list[set[str]]:
-        reader, seen = CorpusReader(store), []
+    async def read_until_finished() -> list[set[str]]:
+        reader, readings = CorpusReader(store), []
         try:
-            while not done.is_set():
-                seen.append({hit.chunk.text for hit in await retrieved(reader)})
+            while not finished.is_set():
+                readings.append({hit.chunk.text for hit in await retrieve_all(reader)})
         finally:
             await reader.close()
-        return seen
+        return readings
 
     with ThreadPoolExecutor(1) as threads:
-        reading = threads.submit(asyncio.run, seen_until_done())
+        reading = threads.submit(asyncio.run, read_until_finished())
         try:
             swap(store, [blue, red] * 50)
         finally:
-            done.set()
-        seen = reading.result()
-    assert len(seen) > 20
-    assert all(texts in whole for texts in seen)
-    assert all(version in seen for version in whole)
+            finished.set()
+        readings = reading.result()
+    assert len(readings) > 20
+    assert all(texts in version_texts for texts in readings)
+    assert all(version in readings for version in version_texts)
 
 
 def swap(store: Postgres, notes: Sequence[Draft]) -> None:
-    """Each published by a newer run than the one before."""
+    """Publishes each version with a newer run than the one before."""
     target = begin(store)
     for run, note in enumerate(notes, start=target.run):
         write(replace(target, run=run), [note])
@@ -306,21 +306,21 @@ def test_writers_of_the_same_documents_do_not_lock_each_other_out(store: Postgre
         for writing in writers:
             writing.result()
     with superuser(store) as connection:
-        found = find_violations(connection)
+        violations = find_violations(connection)
         statement = "select deadlocks from pg_stat_database where datname = current_database()"
         assert connection.execute(statement).fetchone() == (0,)
-    assert [violation for violation in found if violation.invariant.startswith(("I2", "I3", "I4"))] == []
+    assert [violation for violation in violations if violation.invariant.startswith(("I2", "I3", "I4"))] == []
 
 
 def write_in_any_order(target: WriteTarget, notes: Sequence[Draft]) -> None:
-    """Each batch as of a newer run, so that none is left out for its age."""
+    """Writes each batch with a newer run, so that none is skipped as outdated."""
     chance = random.Random(target.run)
     for round in range(12):
-        batch = [became(note, chance) for note in chance.sample(notes, 16)]
+        batch = [change_at_random(note, chance) for note in chance.sample(notes, 16)]
         write(replace(target, run=target.run + 100 * round), batch)
 
 
-def became(note: Draft, chance: random.Random) -> Draft:
+def change_at_random(note: Draft, chance: random.Random) -> Draft:
     changed = draft(note.entry.uri, note.chunks[0].text, f"random {chance.random()}")
     return chance.choice(
         [note, changed, same_draft(note), draft_with_failure(note), draft_with_failure(note, retryable=True)]
@@ -361,7 +361,7 @@ def content_hashes(store: Postgres) -> list[tuple[bytes]]:
         return [(bytes(row[0]),) for row in connection.execute("select content_hash from vectors")]
 
 
-def cut_connections(store: Postgres) -> None:
+def terminate_connections(store: Postgres) -> None:
     with superuser(store) as connection:
         connection.execute(
             "select pg_terminate_backend(pid) from pg_stat_activity"
@@ -372,7 +372,7 @@ def cut_connections(store: Postgres) -> None:
 def test_a_writer_that_loses_its_connection_publishes_on_a_new_one(store: Postgres) -> None:
     note = draft("file:///a.md", "one")
     writer = begin(store, [note]).open()
-    cut_connections(store)
+    terminate_connections(store)
     writer.publish([note])
     writer.close()
     assert statuses(store) == {"file:///a.md": "completed"}
@@ -381,28 +381,28 @@ def test_a_writer_that_loses_its_connection_publishes_on_a_new_one(store: Postgr
 def test_a_store_that_stays_away_is_not_taken_for_a_bad_document(store: Postgres) -> None:
     note = draft("file:///a.md", "one")
     writer = replace(begin(store, [note]), store_timeout=0.0).open()
-    cut_connections(store)
+    terminate_connections(store)
     with pytest.raises(StoreError, match="lost the connection to the store"):
         writer.publish([note])
     writer.close()
     assert statuses(store) == {}
 
 
-def test_a_store_that_goes_away_as_a_writer_comes_is_waited_for_too(
+def test_a_writer_also_waits_for_a_store_that_goes_away_as_it_connects(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = draft("file:///a.md", "one")
     writer = begin(store, [note]).open()
-    cut_connections(store)
+    terminate_connections(store)
     connected = Postgres.connect
 
-    def only_for_a_moment(postgres: Postgres, role: Role = "rag_app") -> Connection:
+    def connect_and_terminate(postgres: Postgres, role: Role = "rag_app") -> Connection:
         connection = connected(postgres, role)
         monkeypatch.undo()
-        cut_connections(store)
+        terminate_connections(store)
         return connection
 
-    monkeypatch.setattr(Postgres, "connect", only_for_a_moment)
+    monkeypatch.setattr(Postgres, "connect", connect_and_terminate)
     writer.publish([note])
     writer.close()
     assert statuses(store) == {"file:///a.md": "completed"}

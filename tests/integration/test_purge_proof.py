@@ -89,8 +89,8 @@ async def leave_marks(client: httpx2.AsyncClient) -> list[httpx2.Response]:
 
 
 def dump(store: Postgres) -> str:
-    done = subprocess.run([DUMP, "--inserts", store.dsn], capture_output=True, check=True)
-    return done.stdout.decode().lower()
+    process = subprocess.run([DUMP, "--inserts", store.dsn], capture_output=True, check=True)
+    return process.stdout.decode().lower()
 
 
 def find_files(folder: Path, marker: str) -> list[str]:

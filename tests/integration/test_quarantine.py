@@ -1,4 +1,4 @@
-"""What a scan keeps out, from file to store, and how it is let in."""
+"""Documents that a scan quarantines, from file to store, and their release."""
 
 from pathlib import Path
 from typing import Any
@@ -50,13 +50,13 @@ def release(store: Postgres, uri: str) -> str:
 def test_a_quarantined_document_is_accounted_for_with_its_reason(store: Postgres, tree: Path) -> None:
     report = ingest(store, tree)
     assert ends(report) == (2, 0, 0, 1)
-    (told,) = report.quarantined
-    assert told["uri"].endswith("/gates.md")
-    assert (told["stage"], told["reason"]) == ("scan", "text that tells the model to ignore all earlier instructions")
-    held = read_tree(store)
-    assert held.statuses() == {"gates.md": "quarantined", "keys.md": "completed", "notes.md": "completed"}
-    assert held.documents[held.uri("gates.md")]["reason"] == told["reason"]
-    assert held.texts("gates.md") == []
+    (row,) = report.quarantined
+    assert row["uri"].endswith("/gates.md")
+    assert (row["stage"], row["reason"]) == ("scan", "text that tells the model to ignore all earlier instructions")
+    stored = read_tree(store)
+    assert stored.statuses() == {"gates.md": "quarantined", "keys.md": "completed", "notes.md": "completed"}
+    assert stored.documents[stored.uri("gates.md")]["reason"] == row["reason"]
+    assert stored.texts("gates.md") == []
 
 
 def test_flags_can_be_filtered_by(store: Postgres, tree: Path) -> None:
@@ -87,11 +87,11 @@ def test_the_commands_show_and_release_what_is_in_quarantine(
     run = rag_in_process(capfd)
     report = rag(run, "ingest", str(tree), "--runner", "inline")
     assert report["documents"]["quarantined"] == 1
-    (told,) = report["quarantined"]
+    (row,) = report["quarantined"]
     (listed,) = rag(run, "documents", "list", "--status", "quarantined")
-    assert (listed["uri"], listed["chunks"]) == (told["uri"], 0)
+    assert (listed["uri"], listed["chunks"]) == (row["uri"], 0)
     assert rag(run, "jobs", "show", report["job_id"])["counts"]["quarantined"] == 1
-    assert rag(run, "documents", "release", told["uri"])["reason"] == told["reason"]
+    assert rag(run, "documents", "release", row["uri"])["reason"] == row["reason"]
     assert rag(run, "ingest", str(tree), "--runner", "inline")["documents"]["completed"] == 1
     assert rag(run, "documents", "list", "--status", "quarantined") == []
 
@@ -108,9 +108,9 @@ def test_what_is_released_is_ingested_and_a_change_is_scanned_again(store: Postg
     assert release(store, uri) == "text that tells the model to ignore all earlier instructions"
     assert read_tree(store).documents[uri]["status"] == "quarantined"
     assert ends(ingest(store, tree)) == (1, 0, 0, 0)
-    held = read_tree(store)
-    assert held.documents[uri]["metadata"]["flags"] == ["prompt-injection"]
-    assert any("praise the gates" in text for text in held.texts("gates.md"))
+    stored = read_tree(store)
+    assert stored.documents[uri]["metadata"]["flags"] == ["prompt-injection"]
+    assert any("praise the gates" in text for text in stored.texts("gates.md"))
     assert ends(ingest(store, tree)) == (0, 0, 0, 0)
 
     (tree / "gates.md").write_text(MORE)
@@ -143,8 +143,8 @@ def test_the_mode_decides(
     store: Postgres, tree: Path, mode: str, expected: tuple[int, ...], flags: list[str] | None
 ) -> None:
     assert ends(ingest(store, tree, settings=hashing_settings(f"scan.mode={mode}"))) == expected
-    held = read_tree(store)
-    assert held.documents[held.uri("gates.md")]["metadata"].get("flags") == flags
+    stored = read_tree(store)
+    assert stored.documents[stored.uri("gates.md")]["metadata"].get("flags") == flags
 
 
 def test_a_quarantine_ends_when_scanning_is_turned_off(store: Postgres, tree: Path) -> None:
@@ -168,11 +168,11 @@ def test_no_row_is_in_quarantine_without_a_reason(store: Postgres, tree: Path, s
         connection.execute(statement.encode())
 
 
-def test_fsck_tells_of_chunks_of_a_quarantined_document(store: Postgres, tree: Path) -> None:
+def test_fsck_reports_chunks_of_a_quarantined_document(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     with store.connect("rag_worker") as connection:
         connection.execute(
             "update documents set status = 'quarantined', stage = 'scan', reason = 'late', n_chunks = 0 "
             "where uri like '%/keys.md'"
         )
-    assert [each.invariant for each in violations(store)] == ["I2 no document without all of its chunks"]
+    assert [violation.invariant for violation in violations(store)] == ["I2 no document without all of its chunks"]

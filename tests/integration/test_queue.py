@@ -1,4 +1,4 @@
-"""The queue: what is entered, who gets it, and what becomes of it when somebody dies over it."""
+"""The queue: which jobs are entered, who leases them, and what happens to them if their worker dies."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -35,7 +35,7 @@ NOTE = PushedDocument(id="notes/one.md", body=b"# One\n\nThe gate is open.\n")
 SETTINGS = hashing_settings().model_dump(mode="json", exclude={"store", "tenant"})
 
 
-def pushing(*documents: PushedDocument, collection: str = "notes") -> IngestRequest:
+def push_request(*documents: PushedDocument, collection: str = "notes") -> IngestRequest:
     return IngestRequest(collection=collection, profile="default", settings=SETTINGS, documents=documents)
 
 
@@ -49,13 +49,13 @@ def enter(store: Postgres, request: IngestRequest, key: str = "", fingerprint: s
 
 
 @contextmanager
-def leasing(store: Postgres) -> Iterator[Leases]:
+def open_leases(store: Postgres) -> Iterator[Leases]:
     with store.connect("rag_worker") as connection:
         yield Leases(connection, DEFAULT_TENANT)
 
 
 def claim(store: Postgres, seconds: float = 30.0) -> Lease | None:
-    with leasing(store) as leases:
+    with open_leases(store) as leases:
         return leases.claim("a-test", seconds)
 
 
@@ -66,8 +66,8 @@ def row(store: Postgres, job: UUID) -> dict[str, object]:
 
 def events(store: Postgres, job: UUID) -> list[tuple[int, str, str]]:
     with store.connect() as connection:
-        found = Ledger(connection, DEFAULT_TENANT).events(job)
-    return [(event["seq"], event["stage"], event["status"]) for event in found]
+        rows = Ledger(connection, DEFAULT_TENANT).events(job)
+    return [(event["seq"], event["stage"], event["status"]) for event in rows]
 
 
 def bodies(store: Postgres) -> list[str]:
@@ -75,38 +75,38 @@ def bodies(store: Postgres) -> list[str]:
         return [row[0] for row in connection.execute("select id from pushed_documents order by id")]
 
 
-def test_a_job_is_there_from_the_moment_it_is_asked_for(store: Postgres) -> None:
-    job = enter(store, pushing(NOTE)).job_id
-    found = row(store, job)
-    assert (found["status"], found["collection"], found["profile"]) == ("queued", "notes", "default")
-    assert found["created_at"] is not None
-    assert (found["started_at"], found["finished_at"]) == (None, None)
+def test_a_job_exists_from_the_moment_it_is_requested(store: Postgres) -> None:
+    job = enter(store, push_request(NOTE)).job_id
+    job_row = row(store, job)
+    assert (job_row["status"], job_row["collection"], job_row["profile"]) == ("queued", "notes", "default")
+    assert job_row["created_at"] is not None
+    assert (job_row["started_at"], job_row["finished_at"]) == (None, None)
     assert events(store, job) == [(1, "job", "queued")]
     assert violations(store) == []
 
 
-def test_one_key_makes_one_job_also_when_it_comes_20_times_at_once(store: Postgres) -> None:
+def test_one_key_makes_one_job_even_if_it_is_sent_20_times_at_once(store: Postgres) -> None:
     with ThreadPoolExecutor(8) as threads:
-        accepted = list(threads.map(lambda _: enter(store, pushing(NOTE), "a key", "f"), range(20)))
-    assert len({each.job_id for each in accepted}) == 1
-    assert [each.replayed for each in accepted].count(False) == 1
+        accepted = list(threads.map(lambda _: enter(store, push_request(NOTE), "a key", "f"), range(20)))
+    assert len({entry.job_id for entry in accepted}) == 1
+    assert [entry.replayed for entry in accepted].count(False) == 1
     assert bodies(store) == ["notes/one.md"]
 
 
 def test_a_key_with_another_request_is_refused_and_after_24_hours_it_is_free(store: Postgres) -> None:
-    first = enter(store, pushing(NOTE), "a key", "f")
+    first = enter(store, push_request(NOTE), "a key", "f")
     with pytest.raises(IdempotencyError, match="'a key' was used before, for another request"):
-        enter(store, pushing(NOTE), "a key", "g")
+        enter(store, push_request(NOTE), "a key", "g")
     with store.connect("rag_worker") as connection:
         connection.execute("update jobs set created_at = now() - interval '25 hours'")
-    second = enter(store, pushing(NOTE), "a key", "g")
+    second = enter(store, push_request(NOTE), "a key", "g")
     assert (second.replayed, second.job_id == first.job_id) == (False, False)
 
 
 def test_a_key_of_another_tenant_is_another_key(store: Postgres) -> None:
-    mine = enter(store, pushing(NOTE), "a key", "f")
+    mine = enter(store, push_request(NOTE), "a key", "f")
     with store.connect() as connection:
-        theirs = Queue(connection, "another-tenant").enqueue(pushing(NOTE), "a key", "g")
+        theirs = Queue(connection, "another-tenant").enqueue(push_request(NOTE), "a key", "g")
     assert mine.job_id != theirs.job_id
 
 
@@ -127,14 +127,14 @@ def test_what_no_document_can_be_is_refused_and_enters_nothing(
     store: Postgres, documents: list[PushedDocument], message: str
 ) -> None:
     with pytest.raises(SourceError, match=message):
-        enter(store, pushing(*documents))
+        enter(store, push_request(*documents))
     assert bodies(store) == []
     with store.connect() as connection:
         assert Ledger(connection, DEFAULT_TENANT).jobs() == []
 
 
 def test_jobs_are_leased_in_the_order_in_which_they_came_each_to_one(store: Postgres) -> None:
-    entered = [enter(store, pushing(note("a"), collection=f"c{n}")).job_id for n in range(20)]
+    entered = [enter(store, push_request(note("a"), collection=f"c{n}")).job_id for n in range(20)]
     first, second = claim(store), claim(store)
     assert first is not None
     assert second is not None
@@ -149,11 +149,11 @@ def test_jobs_are_leased_in_the_order_in_which_they_came_each_to_one(store: Post
 
 
 def test_tenants_take_turns_and_so_do_the_jobs_of_one(store: Postgres) -> None:
-    first, second, third = (enter(store, pushing(note("a"), collection=f"c{n}")).job_id for n in range(3))
+    first, second, third = (enter(store, push_request(note("a"), collection=f"c{n}")).job_id for n in range(3))
     with store.connect() as connection:
-        other = Queue(connection, "other").enqueue(pushing(note("a"))).job_id
+        other = Queue(connection, "other").enqueue(push_request(note("a"))).job_id
     order = []
-    with leasing(store) as leases:
+    with open_leases(store) as leases:
         for _ in range(6):
             lease = leases.claim("a-test", 30)
             assert lease is not None
@@ -166,10 +166,10 @@ def test_a_turn_ends_for_other_tenants_and_for_smaller_jobs_and_only_after_progr
     def enqueue(tenant: str, documents: int, collection: str) -> UUID:
         with store.connect() as connection:
             notes = [note(f"{n}") for n in range(documents)]
-            return Queue(connection, tenant).enqueue(pushing(*notes, collection=collection)).job_id
+            return Queue(connection, tenant).enqueue(push_request(*notes, collection=collection)).job_id
 
     def is_over(turn: float = 0.0) -> bool:
-        with leasing(store) as leases:
+        with open_leases(store) as leases:
             return leases.is_turn_over(lease, turn)
 
     enqueue(DEFAULT_TENANT, 6, "large")
@@ -199,13 +199,13 @@ def test_a_turn_ends_for_other_tenants_and_for_smaller_jobs_and_only_after_progr
 
 
 def test_a_lease_that_runs_out_is_anothers_and_its_first_holder_is_fenced(store: Postgres) -> None:
-    job = enter(store, pushing(NOTE)).job_id
+    job = enter(store, push_request(NOTE)).job_id
     first = claim(store, 0.0)
     second = claim(store)
     assert first is not None
     assert second is not None
     assert (second.job, second.fence, second.attempt) == (job, first.fence + 1, 2)
-    with leasing(store) as leases, store.connect() as connection:
+    with open_leases(store) as leases, store.connect() as connection:
         assert not leases.heartbeat(first, 30)
         assert not leases.release(first, 0, "no")
         assert not leases.fail(first, "no")
@@ -215,10 +215,10 @@ def test_a_lease_that_runs_out_is_anothers_and_its_first_holder_is_fenced(store:
 
 
 def test_a_job_waits_for_its_time(store: Postgres) -> None:
-    enter(store, pushing(NOTE))
+    enter(store, push_request(NOTE))
     lease = claim(store)
     assert lease is not None
-    with leasing(store) as leases:
+    with open_leases(store) as leases:
         assert leases.release(lease, 3600, "a test")
         assert leases.claim("a-test", 30) is None
         with store.connect("rag_worker") as connection:
@@ -229,25 +229,25 @@ def test_a_job_waits_for_its_time(store: Postgres) -> None:
 
 
 def test_an_attempt_that_does_not_count_is_not_counted(store: Postgres) -> None:
-    enter(store, pushing(NOTE))
+    enter(store, push_request(NOTE))
     for _ in range(MAX_ATTEMPTS + 2):
         lease = claim(store)
         assert lease is not None
         assert lease.attempt == 1
-        with leasing(store) as leases:
+        with open_leases(store) as leases:
             leases.release(lease, 0, "busy", count_attempt=False)
 
 
 def test_a_job_whose_workers_died_3_times_is_a_dead_letter(store: Postgres) -> None:
-    job = enter(store, pushing(NOTE)).job_id
+    job = enter(store, push_request(NOTE)).job_id
     for _ in range(MAX_ATTEMPTS):
         assert claim(store, 0.0) is not None
     assert claim(store) is None
-    with leasing(store) as leases:
+    with open_leases(store) as leases:
         assert leases.fail_abandoned() == 1
         assert leases.fail_abandoned() == 0
-    found = row(store, job)
-    assert (found["status"], found["reason"]) == (
+    job_row = row(store, job)
+    assert (job_row["status"], job_row["reason"]) == (
         "failed", "dead letter: it was started 3 times, and its worker died each time",
     )  # fmt: skip
     assert violations(store) == []
@@ -256,17 +256,17 @@ def test_a_job_whose_workers_died_3_times_is_a_dead_letter(store: Postgres) -> N
     assert again.settings == SETTINGS
 
 
-def test_pushes_into_one_collection_go_in_one_at_a_time_and_others_beside_them(store: Postgres) -> None:
-    first, _, other = (enter(store, pushing(note(id), collection=c)).job_id for id, c in ("ax", "bx", "cy"))
+def test_pushes_into_one_collection_run_one_at_a_time_and_others_next_to_them(store: Postgres) -> None:
+    first, _, other = (enter(store, push_request(note(id), collection=c)).job_id for id, c in ("ax", "bx", "cy"))
     leased = [claim(store), claim(store), claim(store)]
     assert [lease.job if lease else None for lease in leased] == [first, other, None]
 
 
 def test_a_newer_version_of_a_document_waits_for_the_older_one_and_other_documents_do_not(store: Postgres) -> None:
-    _, newer, other = (enter(store, pushing(note(id, text))).job_id for id, text in ("a1", "a2", "b1"))
+    _, newer, other = (enter(store, push_request(note(id, text))).job_id for id, text in ("a1", "a2", "b1"))
     older = claim(store)
     assert older is not None
-    with leasing(store) as leases:
+    with open_leases(store) as leases:
         leases.release(older, 3600, "it waits to be tried again")
         lease = leases.claim("a-test", 30)
         assert lease is not None
@@ -281,19 +281,19 @@ def test_a_newer_version_of_a_document_waits_for_the_older_one_and_other_documen
 
 
 def test_a_queued_job_can_be_cancelled_and_is_not_leased_any_more(store: Postgres) -> None:
-    job = enter(store, pushing(NOTE)).job_id
+    job = enter(store, push_request(NOTE)).job_id
     with store.connect() as connection:
         assert Ledger(connection, DEFAULT_TENANT).end(job, "cancelled", "by a test")
     assert claim(store) is None
-    found = row(store, job)
-    assert (found["status"], found["reason"]) == ("cancelled", "by a test")
-    assert found["started_at"] is not None
+    job_row = row(store, job)
+    assert (job_row["status"], job_row["reason"]) == ("cancelled", "by a test")
+    assert job_row["started_at"] is not None
     assert events(store, job) == [(1, "job", "queued"), (2, "job", "cancelled")]
     assert violations(store) == []
 
 
 def test_only_what_has_ended_is_tried_again(store: Postgres) -> None:
-    job = enter(store, pushing(NOTE)).job_id
+    job = enter(store, push_request(NOTE)).job_id
     with pytest.raises(UsageError, match="is queued"):
         build_retry_request(store, DEFAULT_TENANT, job)
     with pytest.raises(NotFoundError):
@@ -303,37 +303,37 @@ def test_only_what_has_ended_is_tried_again(store: Postgres) -> None:
 def fail(store: Postgres) -> None:
     lease = claim(store)
     assert lease is not None
-    with leasing(store) as leases:
+    with open_leases(store) as leases:
         leases.fail(lease, "a test")
 
 
-def test_a_document_may_stand_wherever_an_absolute_uri_leads(store: Postgres) -> None:
-    enter(store, pushing(PushedDocument(id="a", body=b"A", url="urn:isbn:9783")))
+def test_a_document_can_have_any_absolute_uri(store: Postgres) -> None:
+    enter(store, push_request(PushedDocument(id="a", body=b"A", url="urn:isbn:9783")))
     assert bodies(store) == ["a"]
 
 
-def test_a_retry_leaves_out_what_was_pushed_anew_since(store: Postgres) -> None:
-    first = enter(store, pushing(note("a", "Version 1."), note("b"))).job_id
+def test_a_retry_leaves_out_what_was_pushed_again_since(store: Postgres) -> None:
+    first = enter(store, push_request(note("a", "Version 1."), note("b"))).job_id
     fail(store)
-    second = enter(store, pushing(note("a", "Version 2."))).job_id
-    assert [each.id for each in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["b"]
+    second = enter(store, push_request(note("a", "Version 2."))).job_id
+    assert [document.id for document in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["b"]
     with store.connect() as connection:
         Ledger(connection, DEFAULT_TENANT).end(second, "cancelled")
-    assert [each.id for each in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["a", "b"]
+    assert [document.id for document in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["a", "b"]
 
 
 def test_a_retry_leaves_out_only_what_is_on_its_way_into_the_same_collection(store: Postgres) -> None:
-    first = enter(store, pushing(note("a"))).job_id
+    first = enter(store, push_request(note("a"))).job_id
     fail(store)
-    enter(store, pushing(note("a"), collection="others"))
-    assert [each.id for each in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["a"]
+    enter(store, push_request(note("a"), collection="others"))
+    assert [document.id for document in build_retry_request(store, DEFAULT_TENANT, first).documents] == ["a"]
 
 
 def test_the_bodies_of_a_failed_job_are_forgotten_after_7_days(store: Postgres) -> None:
-    job = enter(store, pushing(NOTE)).job_id
+    job = enter(store, push_request(NOTE)).job_id
     lease = claim(store)
     assert lease is not None
-    with leasing(store) as leases, store.connect("rag_worker") as connection:
+    with open_leases(store) as leases, store.connect("rag_worker") as connection:
         leases.fail(lease, "a test")
         leases.delete_old_bodies(7)
         assert bodies(store) == ["notes/one.md"]
@@ -344,7 +344,7 @@ def test_the_bodies_of_a_failed_job_are_forgotten_after_7_days(store: Postgres) 
         build_retry_request(store, DEFAULT_TENANT, job)
 
 
-def test_lost_rows_of_a_document_are_written_anew_when_it_is_pushed_again(store: Postgres) -> None:
+def test_lost_rows_of_a_document_are_written_again_when_it_is_pushed_again(store: Postgres) -> None:
     push(store)
     with store.connect("rag_worker") as connection:
         assert connection.execute("delete from chunks").rowcount > 0
@@ -354,7 +354,7 @@ def test_lost_rows_of_a_document_are_written_anew_when_it_is_pushed_again(store:
 
 
 def push(store: Postgres) -> None:
-    enter(store, pushing(NOTE))
+    enter(store, push_request(NOTE))
     lease = claim(store)
     assert lease is not None
     build_lease_sync(hashing_settings(), store, lease).run(build_inline_runner(hashing_settings()))

@@ -52,7 +52,7 @@ def key_of(store: Postgres, tenant: str, *more: Scope) -> dict[str, str]:
 
 
 def statuses(clients: list[TestClient], key: dict[str, str], count: int) -> list[int]:
-    """The gateways take turns."""
+    """Sends the requests to the gateways in turns, and returns the statuses."""
     return [clients[n % 2].post("/v1/retrieve", json=SEARCH, headers=key).status_code for n in range(count)]
 
 

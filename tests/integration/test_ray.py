@@ -41,12 +41,12 @@ TOO_LONG = "word " * 1_000
 
 
 @pytest.fixture(autouse=True)
-def home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def separate_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAG_HOME", str(tmp_path / "home"))
 
 
 class NoRunner:
-    """For a sync that has nothing to run."""
+    """A runner that fails the test: the sync has nothing to run."""
 
     def run(
         self, target: WriteTarget, sources: Mapping[int, Source], drafts: Sequence[Draft], check: Check
@@ -55,7 +55,7 @@ class NoRunner:
         raise AssertionError(f"run {target.run}: {len(drafts)} documents of {len(sources)} sources would be done again")
 
 
-def on_ray(store: Postgres, folder: Path, collection: str, settings: Settings = SETTINGS) -> SyncReport:
+def ingest_on_ray(store: Postgres, folder: Path, collection: str, settings: Settings = SETTINGS) -> SyncReport:
     report = build_sync(settings, store, [str(folder)], collection).run(RayRunner(settings))
     assert violations(store) == []
     return report
@@ -79,7 +79,7 @@ def files(count: int) -> dict[str, str]:
     return {f"{n % 7}/{n:03}.{suffixes[n % 3]}": kinds[n % 3].format(n=n) for n in range(count)}
 
 
-def settled(folder: Path) -> Path:
+def let_files_age(folder: Path) -> Path:
     sleep(0.05)  # longer than a tick of the file system: no file is young enough to be read again only for that
     return folder
 
@@ -89,7 +89,10 @@ def test_the_same_tree_on_ray_and_in_process_gives_equal_stores(store: Postgres,
         tmp_path / "docs", {**files(40), "twin.md": files(1)["0/000.md"], "empty.txt": "", "bad.bin": "\0\1\2"}
     )
     (folder / "more.zip").write_bytes(zip_bytes(files(20)))
-    distributed, alone = on_ray(store, folder, "ray"), ingest(store, folder, collection="inline", settings=SETTINGS)
+    distributed, alone = (
+        ingest_on_ray(store, folder, "ray"),
+        ingest(store, folder, collection="inline", settings=SETTINGS),
+    )
     assert distributed.documents == alone.documents
     assert (distributed.documents["completed"], distributed.documents["skipped"]) == (61, 2)
     one, other = read_tree(store, "ray"), read_tree(store, "inline")
@@ -106,7 +109,7 @@ def test_documents_are_split_by_their_own_profiles_on_ray_too(store: Postgres, t
     load = partial(load_settings, None, overrides=["embedding.type=hashing"], environment={})
     settings = add_document_profiles(load(), read_detection(), load)
     folder = write(tmp_path / "docs", {"NCT01234567.md": "# Naps\n\nAdults who nap.", "notes.md": "# Notes\n\nNone."})
-    report = on_ray(store, folder, "ray", settings)
+    report = ingest_on_ray(store, folder, "ray", settings)
     assert report.notices == ["documents that match profile clinicaltrials: 1, split by its chunker"]
     inline = build_sync(settings, store, [str(folder)], "ray").run(build_inline_runner(settings))
     assert inline.documents["same"] == 2
@@ -117,7 +120,7 @@ def test_a_change_done_on_ray_keeps_the_ids_of_what_did_not_change(store: Postgr
     ingest(store, folder, settings=SETTINGS)
     before = read_tree(store)
     write(folder, {"0/000.md": files(1)["0/000.md"].replace("ninety", "thirty")})
-    report = on_ray(store, folder, "default")
+    report = ingest_on_ray(store, folder, "default")
     after = read_tree(store)
     assert (report.documents["changed"], report.documents["completed"]) == (1, 1)
     assert report.chunks["embedded"] == report.chunks["deleted"] == 1
@@ -126,7 +129,7 @@ def test_a_change_done_on_ray_keeps_the_ids_of_what_did_not_change(store: Postgr
 
 def test_a_failing_document_costs_one_row(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", {**files(12), "long.txt": TOO_LONG})
-    report = on_ray(store, folder, "default")
+    report = ingest_on_ray(store, folder, "default")
     assert (report.documents["completed"], report.documents["failed"]) == (12, 1)
     assert [(failure["stage"], failure["retryable"]) for failure in report.failures] == [("parse", False)]
     assert report.failures[0]["reason"].startswith("too large")
@@ -157,7 +160,7 @@ def test_a_very_large_document_is_embedded_in_parts_and_stored_whole(store: Post
     ]
     folder = write(tmp_path / "docs", {**files(100), "large.md": "# Locks\n\n" + "\n".join(sections)})
     settings = load_settings(overrides=[*HASHING, "ingestion.group=8"], environment={})
-    distributed = on_ray(store, folder, "ray", settings)
+    distributed = ingest_on_ray(store, folder, "ray", settings)
     alone = ingest(store, folder, collection="inline", settings=settings)
     assert distributed.documents == alone.documents
     assert distributed.documents["completed"] == 101
@@ -174,16 +177,16 @@ def test_the_parts_of_one_very_large_document_reach_more_than_one_actor(store: P
     folder = write(tmp_path / "docs", {"large.txt": "\n".join(paragraphs)})
     (tmp_path / "actors").mkdir()
     settings = load_settings(overrides=witness_settings(tmp_path / "actors", processes=2), environment={})
-    report = on_ray(store, folder, "default", settings)
+    report = ingest_on_ray(store, folder, "default", settings)
     assert (report.documents["completed"], report.chunks["stored"] >= 10_000) == (1, True)
     assert len(list((tmp_path / "actors").iterdir())) >= 2
 
 
 def test_a_document_that_kills_its_parser_costs_one_row(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", {**files(40), "hog.json": f"[{'[],' * 2_000_000}[]]"})
-    report = on_ray(store, folder, "default", load_settings(overrides=[*HASHING, *ROOM], environment={}))
+    report = ingest_on_ray(store, folder, "default", load_settings(overrides=[*HASHING, *ROOM], environment={}))
     assert (report.documents["completed"], report.documents["failed"]) == (40, 1)
-    assert [(each["stage"], each["reason"]) for each in report.failures] == [
+    assert [(failure["stage"], failure["reason"]) for failure in report.failures] == [
         ("parse", "needed more than 64 MB of memory")
     ]
 
@@ -191,17 +194,17 @@ def test_a_document_that_kills_its_parser_costs_one_row(store: Postgres, tmp_pat
 def test_a_model_that_no_process_survives_ends_the_job_after_a_few_attempts(store: Postgres, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", files(4))
     with pytest.raises(ClusterError, match="Ray lost a part of the job"):
-        on_ray(store, folder, "default", hashing_settings("embedding={type: python, object: 'killing:Killing'}"))
+        ingest_on_ray(store, folder, "default", hashing_settings("embedding={type: python, object: 'killing:Killing'}"))
     assert violations(store) == []
 
 
 def test_two_hundred_small_documents_are_counted_truly_and_not_done_again(store: Postgres, tmp_path: Path) -> None:
-    folder = settled(write(tmp_path / "docs", files(200)))
-    report = on_ray(store, folder, "default")
-    held = read_tree(store)
-    chunks = sum(len(ids) for ids in held.ids.values())
+    folder = let_files_age(write(tmp_path / "docs", files(200)))
+    report = ingest_on_ray(store, folder, "default")
+    stored = read_tree(store)
+    chunks = sum(len(ids) for ids in stored.ids.values())
     assert (report.documents["listed"], report.documents["added"], report.documents["completed"]) == (200, 200, 200)
-    assert len(held.documents) == 200
+    assert len(stored.documents) == 200
     assert report.chunks["stored"] == report.chunks["embedded"] + report.chunks["reused"] == chunks > 200
     assert report.seconds["start"] > 0
     assert report.seconds["publish"] > 0

@@ -1,4 +1,4 @@
-"""The commands of the README, and of the pages that go on from it, run as they stand there and print what they show."""
+"""The commands of the README, and of the pages that continue it, run unchanged and print what they show."""
 
 import json
 import re

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.postgres
 
 
 @pytest.mark.slow
-def test_a_hybrid_read_beside_a_writer_sees_one_version_of_its_tenant(store: Postgres) -> None:
+def test_a_hybrid_read_during_writes_sees_one_version_of_its_tenant(store: Postgres) -> None:
     reads, merges = read_during_writes(store, n_reads=300, n_versions=5)
     assert [read.errors for read in reads if read.errors] == []
     assert merges > 0

@@ -1,4 +1,4 @@
-"""`/v1/retrieve` over a real store: what a request may change, its pages, and what comes if time is over."""
+"""`/v1/retrieve` over a real store: the options of a request, its pages, and its response when time is over."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ def retrieve(graph: Services, *bodies: Mapping[str, Any]) -> list[httpx2.Respons
 
 
 def test_options_change_the_search_of_one_request(graph: Services) -> None:
-    whole, lexical, fused, few, plain = retrieve(
+    explained, lexical, fused, few, plain = retrieve(
         graph,
         {"explain": True},
         {"strategies": ["bm25"], "explain": True},
@@ -49,12 +49,12 @@ def test_options_change_the_search_of_one_request(graph: Services) -> None:
         {"max_chunks_per_document": 1, "top_k": 10, "query": "keys replaced part"},
         {},
     )
-    assert {name for hit in whole.json()["results"] for name in hit["retrievers"]} == {"dense", "bm25"}
+    assert {name for hit in explained.json()["results"] for name in hit["retrievers"]} == {"dense", "bm25"}
     assert {tuple(hit["retrievers"]) for hit in lexical.json()["results"]} == {("bm25",)}
     assert {row["stage"] for row in lexical.json()["stages"]} == {"bm25", "fuse", "fetch"}
     assert fused.json()["results"][0]["score"] in {round(1 / 61 + 1 / rank, 6) for rank in range(61, 72)}
     assert len({hit["document_id"] for hit in few.json()["results"]}) == len(few.json()["results"])
-    assert plain.json()["pipeline_version"] == whole.json()["pipeline_version"]
+    assert plain.json()["pipeline_version"] == explained.json()["pipeline_version"]
 
 
 def test_a_body_names_its_pipeline_and_the_header_its_components(graph: Services) -> None:
@@ -76,12 +76,12 @@ def test_the_profile_can_be_named_and_then_it_was_chosen(graph: Services) -> Non
 def pages(graph: Services, size: int, between: Callable[[], None] = lambda: None) -> list[dict[str, Any]]:
     async def work(client: httpx2.AsyncClient) -> list[dict[str, Any]]:
         body: dict[str, Any] = {"query": "signing keys", "top_k": size}
-        found: list[dict[str, Any]] = []
+        results: list[dict[str, Any]] = []
         while True:
             page = (await client.post("/v1/retrieve", json=body)).json()
-            found += page["results"]
+            results += page["results"]
             if page["next_cursor"] is None:
-                return found
+                return results
             await asyncio.to_thread(between)
             body["cursor"] = page["next_cursor"]
 
@@ -91,33 +91,31 @@ def pages(graph: Services, size: int, between: Callable[[], None] = lambda: None
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 3, 4, 10])
 def test_pages_are_the_ranking_in_pieces_as_long_as_its_candidates(graph: Services, size: int) -> None:
-    async def whole(client: httpx2.AsyncClient) -> list[str]:
+    async def full_ranking(client: httpx2.AsyncClient) -> list[str]:
         body = {"query": "signing keys", "top_k": 10}
         return [hit["chunk_id"] for hit in (await client.post("/v1/retrieve", json=body)).json()["results"]]
 
-    ranked = run_with_gateway(graph, whole)
-    found = pages(replace(graph, **again(graph)), size)
-    assert [hit["chunk_id"] for hit in found] == ranked
-    assert [hit["rank"] for hit in found] == list(range(1, 11))
+    ranked = run_with_gateway(graph, full_ranking)
+    hits = pages(replace(graph, **reopen(graph)), size)
+    assert [hit["chunk_id"] for hit in hits] == ranked
+    assert [hit["rank"] for hit in hits] == list(range(1, 11))
 
 
-def again(graph: Services) -> dict[str, Any]:
-    """Its connections belong to the loop that first asked."""
+def reopen(graph: Services) -> dict[str, Any]:
+    """Returns a new corpus and retriever. The connections of the first ones belong to the loop that opened them."""
     anew = open_shared_resources(graph.settings).build_services(graph.settings)
     return {"corpus": anew.corpus, "retriever": anew.retriever, "answerer": anew.answerer}
 
 
-def test_who_pages_while_documents_are_added_before_them_sees_no_hit_twice(
-    graph: Services, store: Postgres, tmp_path: Path
-) -> None:
+def test_pages_show_no_hit_twice_while_documents_are_added(graph: Services, store: Postgres, tmp_path: Path) -> None:
     numbers = iter(range(100))
 
     def add() -> None:
         write(tmp_path, {f"new-{next(numbers)}.md": "Signing keys signing keys."})
         ingest(store, tmp_path, settings=graph.settings)
 
-    found = [hit["chunk_id"] for hit in pages(graph, 3, add)]
-    assert len(found) == len(set(found))
+    ids = [hit["chunk_id"] for hit in pages(graph, 3, add)]
+    assert len(ids) == len(set(ids))
 
 
 def test_a_cursor_of_another_question_is_refused(graph: Services) -> None:
@@ -131,7 +129,7 @@ def test_a_cursor_of_another_question_is_refused(graph: Services) -> None:
         ]
         answers = [await client.post("/v1/retrieve", json={**body, "cursor": cursor}) for body in others]
         longer = await client.post("/v1/retrieve", json={"query": "signing keys", "top_k": 5, "cursor": cursor})
-        return [each.status_code for each in answers] + [longer.status_code]
+        return [answer.status_code for answer in answers] + [longer.status_code]
 
     assert run_with_gateway(graph, work) == [422, 422, 422, 200]
 
@@ -149,7 +147,7 @@ def test_a_long_message_is_answered_from_a_search_with_its_beginning(graph: Serv
 
 
 class Heeding:
-    """A leg that finds nothing, and keeps what it was asked."""
+    """A leg that finds nothing, and keeps its queries."""
 
     def __init__(self) -> None:
         self.heard: list[str] = []
@@ -177,7 +175,7 @@ class Slow:
         return []
 
 
-def slow(graph: Services, **legs: Leg) -> Services:
+def with_legs(graph: Services, **legs: Leg) -> Services:
     hybrid = find_hybrid(graph)
     return replace(graph, retriever=replace(hybrid, legs={**hybrid.legs, **legs}))
 
@@ -190,10 +188,10 @@ def find_hybrid(graph: Services) -> Hybrid:
     return hybrid
 
 
-def late_with_some(graph: Services, **options: object) -> httpx2.Response:
-    """What the lexical leg ranked is there; the dense one is late. Warm, so that nothing else is."""
+def retrieve_late(graph: Services, **options: object) -> httpx2.Response:
+    """Retrieves after a warm-up, so that only the dense leg is late; the lexical leg has its ranking."""
     late_options = {"timeout_ms": 500 * SLOW_SECONDS, "top_k": 2, **options}
-    warm, late = retrieve(slow(graph, dense=Slow()), {"timeout_ms": 30_000}, late_options)
+    warm, late = retrieve(with_legs(graph, dense=Slow()), {"timeout_ms": 30_000}, late_options)
     assert warm.status_code == 200
     return late
 
@@ -204,7 +202,7 @@ def assert_ranked(hits: Sequence[Mapping[str, Any]]) -> None:
 
 
 def test_out_of_time_what_was_ranked_is_an_answer_that_says_it_is_not_all(graph: Services) -> None:
-    late = late_with_some(graph)
+    late = retrieve_late(graph)
     body = late.json()
     assert (late.status_code, body["partial"], body["next_cursor"]) == (200, True, None)
     assert "dense" in body["degraded"]
@@ -212,7 +210,7 @@ def test_out_of_time_what_was_ranked_is_an_answer_that_says_it_is_not_all(graph:
 
 
 def test_out_of_time_what_was_ranked_comes_with_the_problem_if_asked_for(graph: Services) -> None:
-    late = late_with_some(graph, on_timeout="error")
+    late = retrieve_late(graph, on_timeout="error")
     body = late.json()
     assert (late.status_code, late.headers["content-type"]) == (504, "application/problem+json")
     assert (body["error"]["code"], body["retryable"]) == ("stage_timeout", True)
@@ -222,13 +220,13 @@ def test_out_of_time_what_was_ranked_comes_with_the_problem_if_asked_for(graph: 
 
 
 def test_out_of_time_with_nothing_there_is_nothing_to_come(graph: Services) -> None:
-    (late,) = retrieve(slow(graph, dense=Slow(), bm25=Slow()), {"timeout_ms": 100})
+    (late,) = retrieve(with_legs(graph, dense=Slow(), bm25=Slow()), {"timeout_ms": 100})
     assert (late.status_code, late.json()["partial_results"]) == (504, [])
     assert late.json()["failed_stage"] in late.json()["degraded"]
 
 
 def test_a_late_leg_alone_is_left_out_and_the_rest_is_an_answer(graph: Services) -> None:
-    impatient = slow(graph, dense=Slow())
+    impatient = with_legs(graph, dense=Slow())
     hurried = replace(impatient, retriever=replace(find_hybrid(impatient), timeouts={"dense": 0.05}))
     (response,) = retrieve(hurried, {})
     assert response.status_code == 200

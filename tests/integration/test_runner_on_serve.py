@@ -56,12 +56,12 @@ def job(store: Postgres, id: UUID) -> dict[str, Any]:
 
 
 def job_in(store: Postgres, id: UUID, *statuses: str) -> dict[str, Any]:
-    """As it is once it has come to one of these."""
+    """Waits until the job has one of the statuses, and returns its row."""
     end = time.monotonic() + PATIENCE
-    while (found := job(store, id))["status"] not in statuses:
+    while (row := job(store, id))["status"] not in statuses:
         assert time.monotonic() < end
         time.sleep(0.05)
-    return found
+    return row
 
 
 def test_jobs_are_done_in_the_replica_or_on_the_cluster_and_given_back_when_it_is_shut_down(
@@ -72,8 +72,8 @@ def test_jobs_are_done_in_the_replica_or_on_the_cluster_and_given_back_when_it_i
     for collection, inline_documents in (("in-the-replica", 4000), ("on-the-cluster", 0)):
         ingestion = {**settings.ingestion.model_dump(), "inline_documents": inline_documents, "ray_from_cpus": 1}
         id = enter(store, settings, collection, ingestion=ingestion)
-        done = job_in(store, id, "completed", "failed")
-        assert (done["status"], done["reason"]) == ("completed", None)
+        row = job_in(store, id, "completed", "failed")
+        assert (row["status"], row["reason"]) == ("completed", None)
         assert read_tree(store, collection).statuses() == {
             "0.md": "completed",
             "1.md": "completed",

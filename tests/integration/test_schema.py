@@ -112,9 +112,11 @@ def test_a_session_state_of_version_1_goes_on_in_version_2(store: Postgres, monk
 
 
 def go_back(store: Postgres, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """To an empty store as that version made it."""
+    """Replaces the store by an empty one of that schema version."""
     with psycopg.connect(store.dsn, autocommit=True) as connection, monkeypatch.context() as former:
         migrations = schema.list_migrations()
-        former.setattr(schema, "list_migrations", lambda: [each for each in migrations if each.number <= version])
+        former.setattr(
+            schema, "list_migrations", lambda: [migration for migration in migrations if migration.number <= version]
+        )
         connection.execute("drop schema rag cascade")
         schema.migrate(store.dsn)

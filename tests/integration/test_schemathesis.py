@@ -1,6 +1,6 @@
-"""Whatever a client sends, what it gets is what `/openapi.json` says: no 500, no status and no body of another kind.
+"""Responses conform to `/openapi.json` whatever a client sends: no 500, no undocumented status or body.
 
-For longer, beside `rag serve`: the command below with `-n 500`, and without `--generation-deterministic`.
+A longer run needs a running `rag serve`: the command below with `-n 500`, and without `--generation-deterministic`.
 """
 
 import os
@@ -34,11 +34,11 @@ OPTIONS = (
     # No schema tells which cursor was given out, or which legs a profile has: well-formed bodies may be refused.
     *("--exclude-checks", "positive_data_acceptance"),
     *("--request-timeout", "100"),  # the first request of a profile loads its models
-    *("--exclude-path-regex", "/events$"),  # as long as the job, for which nobody works here
+    *("--exclude-path-regex", "/events$"),  # it lasts as long as the job, which no worker runs
 )
 CONFIGURATION = """
 [parameters]
-"header.Prefer" = "respond-async"  # nobody ingests here what could be waited for
+"header.Prefer" = "respond-async"  # no worker runs the jobs that a client would wait for
 
 [checks.not_a_server_error]
 # A search of one millisecond can be too slow, and on a busy machine the store can be too slow for the probe after it.
@@ -71,14 +71,14 @@ PROFILES = ["default", "pmc-cpu", "dailymed-cpu", "clinicaltrials-cpu", "lexical
 SCHEMATHESIS = [sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()"]
 
 
-def test_every_answer_is_one_that_the_schema_tells_of(store: Postgres, tmp_path: Path) -> None:
+def test_every_answer_conforms_to_the_schema(store: Postgres, tmp_path: Path) -> None:
     settings = hashing_settings(f"store.url={store.dsn}")
     ingest(store, write(tmp_path / "files", FILES), settings=settings)
     with serve_graph(open_shared_resources(settings).build_services(settings)) as address:
         check_schema(address, tmp_path)
 
 
-def test_every_answer_of_every_profile_is_one_that_the_schema_tells_of(store: Postgres, tmp_path: Path) -> None:
+def test_every_answer_of_every_profile_conforms_to_the_schema(store: Postgres, tmp_path: Path) -> None:
     file = tmp_path / "rag.yaml"
     file.write_text(SETTINGS)
     overrides = "embedding={type: hashing}", "answering.budget=none", f"store.url={store.dsn}"
@@ -109,5 +109,7 @@ def check_schema(
     (folder / "schemathesis.toml").write_text(CONFIGURATION)
     command = [*SCHEMATHESIS, "run", f"{address}/openapi.json", *OPTIONS, *options, "-n", str(scale_examples(15))]
     variables = {**os.environ, **environment}
-    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=290, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, timeout=290, check=False
+    )
+    assert process.returncode == 0, process.stdout + process.stderr

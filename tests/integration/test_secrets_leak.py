@@ -71,7 +71,7 @@ CREDENTIALS = (
 
 
 class Outputs:
-    """Everything that others can read, by where it stands."""
+    """Everything that others can read, by its place."""
 
     def __init__(self) -> None:
         self.texts: dict[str, list[str]] = {}
@@ -81,7 +81,7 @@ class Outputs:
         self.texts.setdefault(name, []).append(str(text))
 
     def leaks(self) -> dict[str, str]:
-        """The text around the first secret of each."""
+        """The text around the first secret of each place."""
         joined = {name: "\n".join(texts) for name, texts in self.texts.items()}
         places = {name: text.find(STEM) for name, text in joined.items()}
         return {name: joined[name][max(0, at - 300) : at + 100] for name, at in places.items() if at >= 0}
@@ -89,7 +89,7 @@ class Outputs:
 
 @pytest.fixture
 def outputs() -> Iterator[Outputs]:
-    """The logs of all loggers and the spans are added at the end."""
+    """Yields the outputs. Adds the logs of all loggers and the spans at the end, and asserts that no secret leaks."""
     outputs, every = Outputs(), io.StringIO()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(outputs.spans))
@@ -145,9 +145,9 @@ def rag(
 
 def list_commands() -> list[list[str]]:
     """The command lines of this process and all below it, such as workers, parsers and Postgres."""
-    own = psutil.Process()
+    this_process = psutil.Process()
     commands = []
-    for process in (own, *own.children(recursive=True)):
+    for process in (this_process, *this_process.children(recursive=True)):
         with suppress(psutil.Error):
             commands.append(process.cmdline())
     return commands
@@ -169,7 +169,7 @@ def test_no_failure_of_a_command_shows_a_secret(
     for mistake in MISTAKES:
         outcome = make(mistake, rag)
         # the table's own secrets are others
-        assert STEM not in outcome.text, mistake.made
+        assert STEM not in outcome.text, mistake.arguments
     for arguments in (("config", "show", "--json"), ("config", "show"), ("doctor", "--json"), ("store", "status")):
         assert rag(*arguments).code in (0, 3)
     with run_endpoint(*(error_response(status, {"message": f"wrong key {KEY}"}) for status in (401, 500))) as endpoint:

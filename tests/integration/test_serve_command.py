@@ -45,34 +45,34 @@ def settings_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def started(environment: dict[str, str], settings_file: Path) -> Iterator[dict[str, Any]]:
+def serve_output(environment: dict[str, str], settings_file: Path) -> Iterator[dict[str, Any]]:
     """What `rag serve --json` prints."""
     command = [*RAG, "serve", "--port", str(find_free_port()), "--config", str(settings_file), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(with_interrupts(command), env=environment, **pipes) as process:  # type: ignore[call-overload]
-        told = process.stdout.readline()
-        assert told, process.stderr.read()
-        yield json.loads(told)
+        line = process.stdout.readline()
+        assert line, process.stderr.read()
+        yield json.loads(line)
         process.send_signal(signal.SIGINT)
-        rest, complaint = process.communicate(timeout=60)
+        output, complaint = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert not rest
+    assert not output
     assert "Traceback" not in complaint
 
 
 @pytest.fixture
-def url(started: dict[str, Any]) -> str:
-    return str(started["url"])
+def url(serve_output: dict[str, Any]) -> str:
+    return str(serve_output["url"])
 
 
-def test_the_place_of_the_access_log_is_told_and_requests_are_in_it(started: dict[str, Any]) -> None:
-    place = Path(started["access_log"])
-    with httpx2.Client(base_url=started["url"], timeout=60) as client:
+def test_the_place_of_the_access_log_is_printed_and_requests_are_in_it(serve_output: dict[str, Any]) -> None:
+    place = Path(serve_output["access_log"])
+    with httpx2.Client(base_url=serve_output["url"], timeout=60) as client:
         id = client.post("/v1/answer", json=QUESTION).headers["x-correlation-id"]
 
     def lines() -> list[dict[str, Any]]:
-        found = [json.loads(line) for file in place.parent.glob(place.name) for line in file.read_text().splitlines()]
-        return [line for line in found if line["correlation_id"] == id]
+        entries = [json.loads(line) for file in place.parent.glob(place.name) for line in file.read_text().splitlines()]
+        return [line for line in entries if line["correlation_id"] == id]
 
     wait_until(lambda: bool(lines()))
     (line,) = lines()
@@ -84,11 +84,11 @@ def test_the_place_of_the_access_log_is_told_and_requests_are_in_it(started: dic
 def test_answers_are_streamed_and_failures_are_problems_through_ray_serve(url: str) -> None:
     with httpx2.Client(base_url=url, timeout=60) as client:
         wait_until(lambda: bool(client.get("/readyz").json()["ok"]))
-        whole = client.post("/v1/answer", json=QUESTION).json()
-        assert whole["answer"].startswith("Signing keys are replaced every 45 days. [1]")
+        answer = client.post("/v1/answer", json=QUESTION).json()
+        assert answer["answer"].startswith("Signing keys are replaced every 45 days. [1]")
         with client.stream("POST", "/v1/answer", json={**QUESTION, "stream": True}) as response:
             frames = [line for line in response.iter_lines() if line.startswith('data: {"text"')]
-        assert "".join(json.loads(frame.removeprefix("data: "))["text"] for frame in frames) == whole["answer"]
+        assert "".join(json.loads(frame.removeprefix("data: "))["text"] for frame in frames) == answer["answer"]
         hits = client.post("/v1/retrieve", json={"query": "sea lock", "top_k": 1}).json()["results"]
         assert hits[0]["title"] == "Locks"
         missing = client.post("/v1/retrieve", json={"query": "?", "collection": "nowhere"})
@@ -117,16 +117,16 @@ def test_commands_ask_a_server_as_they_ask_the_store(url: str, environment: dict
 
     def rag(*arguments: str, code: int = 0) -> str:
         command = [*RAG, *arguments, "--server", url]
-        done = subprocess.run(command, env=elsewhere, capture_output=True, text=True, check=False)
-        assert done.returncode == code, done.stderr
-        return done.stdout
+        process = subprocess.run(command, env=elsewhere, capture_output=True, text=True, check=False)
+        assert process.returncode == code, process.stderr
+        return process.stdout
 
-    here = subprocess.run(
+    local = subprocess.run(
         [*RAG, "ask", QUESTION["question"], "--json"], env=environment, capture_output=True, check=True
     )
-    there = json.loads(rag("ask", QUESTION["question"], "--json"))
+    remote = json.loads(rag("ask", QUESTION["question"], "--json"))
     same = ("answer", "citations", "verdict", "confidence", "finish")
-    assert {key: there[key] for key in same} == {key: json.loads(here.stdout)[key] for key in same}
+    assert {key: remote[key] for key in same} == {key: json.loads(local.stdout)[key] for key in same}
     assert rag("ask", QUESTION["question"]).startswith("Signing keys are replaced every 45 days. [1]")
     assert rag("search", "sea lock", "-k", "1").startswith("1. Locks")
     assert (
@@ -169,8 +169,8 @@ def test_a_changed_settings_file_applies_to_new_requests_and_an_invalid_one_chan
     url: str, settings_file: Path
 ) -> None:
     def version(profile: str) -> str:
-        found = client.post("/v1/retrieve", json={"query": "lock", "profile": profile}).json()
-        return str(found["pipeline_version"])
+        body = client.post("/v1/retrieve", json={"query": "lock", "profile": profile}).json()
+        return str(body["pipeline_version"])
 
     def reload_error() -> str:
         return str(client.get("/readyz").json()["checks"]["settings"].get("reason", ""))
@@ -191,26 +191,26 @@ def test_a_changed_settings_file_applies_to_new_requests_and_an_invalid_one_chan
         wait_until(lambda: not reload_error())
 
 
-def test_a_server_that_is_not_there_is_said_so() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     command = [*RAG, "ask", "?", "--server", f"http://127.0.0.1:{find_free_port()}", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 3
-    assert "cannot reach the server" in json.loads(done.stdout)["error"]["message"]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 3
+    assert "cannot reach the server" in json.loads(process.stdout)["error"]["message"]
 
 
 def test_without_keys_it_listens_on_loopback_only(environment: dict[str, str]) -> None:
     command = [*RAG, "serve", "--host", "0.0.0.0", "--json"]  # noqa: S104
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert json.loads(done.stdout)["error"]["message"].endswith("host must be 127.0.0.1, got 0.0.0.0")
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert json.loads(process.stdout)["error"]["message"].endswith("host must be 127.0.0.1, got 0.0.0.0")
 
 
-def test_a_port_that_is_taken_is_said_so(environment: dict[str, str]) -> None:
+def test_a_port_in_use_is_reported(environment: dict[str, str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = str(taken.getsockname()[1])
         command = [*RAG, "serve", "--port", port, "--json"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 3
-    assert f"cannot use port {port} of 127.0.0.1" in json.loads(done.stdout)["error"]["message"]
+        process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert process.returncode == 3
+    assert f"cannot use port {port} of 127.0.0.1" in json.loads(process.stdout)["error"]["message"]

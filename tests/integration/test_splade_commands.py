@@ -29,8 +29,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def plain(store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Rag:
-    """The command without SPLADE; what it prints, or complains of."""
-    named = {f"RAG_{key.upper().replace('.', '__')}": value for key, _, value in map(partitioned, HASHING)}
+    """A function that runs the command without SPLADE, and returns what it prints."""
+    named = {f"RAG_{key.upper().replace('.', '__')}": value for key, _, value in map(split_setting, HASHING)}
     for name, value in {**named, **PATIENT, "RAG_STORE__URL": store.dsn, "RAG_HOME": str(tmp_path / "home")}.items():
         monkeypatch.setenv(name, value)
 
@@ -44,7 +44,7 @@ def plain(store: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capf
     return run
 
 
-def partitioned(setting: str) -> tuple[str, str, str]:
+def split_setting(setting: str) -> tuple[str, str, str]:
     return setting.partition("=")
 
 
@@ -60,10 +60,10 @@ def rag(plain: Rag, model: Path, monkeypatch: pytest.MonkeyPatch) -> Rag:
 def test_a_folder_is_ingested_and_searched_with_all_three_legs(rag: Rag, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     assert json.loads(rag("ingest", folder, "--runner", "inline", "--json"))["documents"]["added"] == 3
-    found = json.loads(rag("search", "rotate the keys", "-k", "3", "--explain", "--json"))
-    assert all({"dense", "bm25", "splade"} <= set(hit["explain"]) for hit in found["results"])
-    assert len({hit["explain"]["splade"]["score"] for hit in found["results"]}) == 3
-    assert {stage["stage"]: stage["error"] for stage in found["stages"]}["splade"] == ""
+    response = json.loads(rag("search", "rotate the keys", "-k", "3", "--explain", "--json"))
+    assert all({"dense", "bm25", "splade"} <= set(hit["explain"]) for hit in response["results"])
+    assert len({hit["explain"]["splade"]["score"] for hit in response["results"]}) == 3
+    assert {stage["stage"]: stage["error"] for stage in response["stages"]}["splade"] == ""
     assert "splade" in rag("why", "rotate the keys", f"file://{folder}/keys.md")
 
 
@@ -74,8 +74,8 @@ def test_our_own_forward_pass_weighs_documents_and_questions(
     for name, value in {**LEGS, "RAG_SPLADE__TYPE": "bert", "RAG_SPLADE__MODEL": str(model)}.items():
         monkeypatch.setenv(name, value)
     plain("ingest", write(tmp_path / "docs", TREE), "--runner", "inline")
-    found = json.loads(plain("search", "rotate the keys", "-k", "3", "--explain", "--json"))
-    assert len({hit["explain"]["splade"]["score"] for hit in found["results"]}) == 3
+    response = json.loads(plain("search", "rotate the keys", "-k", "3", "--explain", "--json"))
+    assert len({hit["explain"]["splade"]["score"] for hit in response["results"]}) == 3
 
 
 def test_a_collection_without_weights_is_refused_by_the_leg_with_what_to_do(
@@ -92,7 +92,7 @@ def test_a_collection_without_weights_is_refused_by_the_leg_with_what_to_do(
 
 
 @pytest.mark.slow
-def test_weights_on_a_gpu_that_is_not_there_are_refused_before_any_work(
+def test_weights_on_a_missing_gpu_are_refused_before_any_work(
     rag: Rag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAG_SPLADE__DEVICE", "cuda")
@@ -103,8 +103,8 @@ def test_weights_on_a_gpu_that_is_not_there_are_refused_before_any_work(
 def test_an_evaluation_measures_the_leg_by_its_name(rag: Rag, tmp_path: Path) -> None:
     corpus = [CorpusDocument(id=name, title=name, text=text) for name, text in TREE.items()]
     write_dataset(tmp_path / "keys", corpus, [Question(id="1", text="rotate the keys", grades={"keys.md": 1})])
-    shown = rag("evaluate", tmp_path / "keys", "--runner", "inline")
-    assert {"dense", "bm25", "splade", "fuse"} <= set(shown.split())
+    output = rag("evaluate", tmp_path / "keys", "--runner", "inline")
+    assert {"dense", "bm25", "splade", "fuse"} <= set(output.split())
 
 
 @pytest.mark.ray
@@ -115,10 +115,10 @@ def test_ray_makes_the_same_weights(rag: Rag, tmp_path: Path) -> None:
     for runner in ("inline", "ray"):
         rag("ingest", folder, "--runner", runner, "--collection", runner)
     alone = ("--set", "retrieval={type: splade}", "--json")
-    found = [
+    hit_lists = [
         json.loads(rag("search", "rotate the keys", "--collection", runner, *alone))["results"]
         for runner in ("inline", "ray")
     ]
-    first, second = ([(hit["text"], hit["score"]) for hit in hits] for hits in found)
+    first, second = ([(hit["text"], hit["score"]) for hit in hits] for hits in hit_lists)
     assert [text for text, _ in first] == [text for text, _ in second] != []
     assert [score for _, score in first] == pytest.approx([score for _, score in second], rel=1e-3)

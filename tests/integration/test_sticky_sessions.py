@@ -22,7 +22,7 @@ SHIPPED = Path(__file__).parents[2] / "cluster" / "serve" / "gpu.yaml"
 
 
 class Replica:
-    """A deployment that tells its process."""
+    """A deployment that returns the id of its process."""
 
     def __call__(self) -> int:
         import os
@@ -42,7 +42,9 @@ def serving(ray_cluster: None) -> Iterator[None]:
 def router() -> Mapping[str, Any]:
     read_serve_config(SHIPPED)  # raises for a key that Serve does not know
     deployments = yaml.safe_load(SHIPPED.read_text())["applications"][0]["deployments"]
-    config: Mapping[str, Any] = next(each for each in deployments if each["name"] == "Gateway")["request_router_config"]
+    config: Mapping[str, Any] = next(deployment for deployment in deployments if deployment["name"] == "Gateway")[
+        "request_router_config"
+    ]
     return config
 
 

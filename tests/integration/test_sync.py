@@ -70,23 +70,23 @@ class WatchedSource:
 
 @dataclass
 class BrokenListing(WatchedSource):
-    """Lists one entry, and then the disk is gone."""
+    """A source that lists one entry, and then fails."""
 
     def listing(self) -> Iterator[Entry]:
         yield next(iter(self.inner.listing()))
         raise ListingError("the disk is gone")
 
 
-def watched(folder: Path) -> WatchedSource:
+def watch_folder(folder: Path) -> WatchedSource:
     return WatchedSource(open_files_source(hashing_settings(), str(folder)))
 
 
 def run(
     store: Postgres, *sources: Source, settings: Settings | None = None, options: SyncOptions = DEFAULT_OPTIONS
 ) -> SyncReport:
-    chosen = settings or hashing_settings()
-    job = replace(build_sync(chosen, store, [], options=options), sources=sources)
-    report = job.run(build_inline_runner(chosen))
+    run_settings = settings or hashing_settings()
+    job = replace(build_sync(run_settings, store, [], options=options), sources=sources)
+    report = job.run(build_inline_runner(run_settings))
     assert violations(store) == []
     return report
 
@@ -101,7 +101,7 @@ def jobs(store: Postgres) -> list[tuple[str, str | None]]:
 
 
 def settle(*folders: Path) -> None:
-    """Older by a minute, so that no file is young enough to be read again only for that."""
+    """Makes the files older by a minute. A young file would be read again even without a change."""
     for folder in folders:
         for path in folder.rglob("*"):
             past = path.stat().st_mtime_ns - 60_000_000_000
@@ -117,7 +117,7 @@ def test_a_first_sync_adds_every_document_and_accounts_for_each(store: Postgres,
     report = ingest(store, tree)
     assert counts(report, "listed", "added", "changed", "deleted", "same") == (4, 4, 0, 0, 0)
     assert counts(report, "completed", "failed", "skipped", "quarantined") == (4, 0, 0, 0)
-    chunks = sum(len(each) for each in read_tree(store).chunks.values())
+    chunks = sum(len(rows) for rows in read_tree(store).chunks.values())
     assert report.chunks == {"stored": chunks, "embedded": chunks, "reused": 0, "deleted": 0}
     assert report.failures == []
     assert report.rate["documents_per_second"] > 0
@@ -127,14 +127,14 @@ def test_a_first_sync_adds_every_document_and_accounts_for_each(store: Postgres,
 
 def test_what_is_stored_is_what_the_files_say(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
-    held = read_tree(store)
-    assert {name: held.documents[held.uri(name)]["title"] for name in TREE} == {
+    stored = read_tree(store)
+    assert {name: stored.documents[stored.uri(name)]["title"] for name in TREE} == {
         "keys.md": "Keys",
         "gates.md": "Gates",
         "menu.html": "Menu",
         "log.txt": "log",
     }
-    assert held.texts("log.txt") == [LOG.strip()]
+    assert stored.texts("log.txt") == [LOG.strip()]
 
 
 def test_a_second_sync_has_nothing_to_do(store: Postgres, tree: Path) -> None:
@@ -166,9 +166,9 @@ def test_added_changed_and_deleted_documents_are_all_that_is_touched(store: Post
 def test_a_touched_file_is_read_and_nothing_else_is_done(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     settle(tree)
-    run(store, watched(tree))
+    run(store, watch_folder(tree))
     os.utime(tree / "keys.md", ns=(1_600_000_000_000_000_000, 1_600_000_000_000_000_000))
-    before, touched = read_tree(store), watched(tree)
+    before, touched = read_tree(store), watch_folder(tree)
     report = run(store, touched)
     assert "keys.md" in touched.reads
     assert counts(report, "listed", "changed", "same", "completed") == (4, 0, 4, 0)
@@ -179,10 +179,10 @@ def test_a_touched_files_new_time_is_what_filters_and_hits_see(store: Postgres, 
     ingest(store, tree)
     os.utime(tree / "keys.md", ns=(1_600_000_000_000_000_000, 1_600_000_000_000_000_000))
     ingest(store, tree)
-    held = read_tree(store)
-    uri = held.uri("keys.md")
-    assert held.documents[uri]["modified_ns"] == 1_600_000_000_000_000_000
-    (updated_at,) = (text for key, text, _ in held.values[uri] if key == "updated_at")
+    stored = read_tree(store)
+    uri = stored.uri("keys.md")
+    assert stored.documents[uri]["modified_ns"] == 1_600_000_000_000_000_000
+    (updated_at,) = (text for key, text, _ in stored.values[uri] if key == "updated_at")
     assert updated_at.startswith("2020-09-13T12:26:40")
 
 
@@ -214,7 +214,7 @@ def test_an_emptied_file_is_skipped_and_no_longer_searched(store: Postgres, tree
     (tree / "keys.md").write_text("")
     report = ingest(store, tree)
     assert counts(report, "changed", "completed", "failed", "skipped") == (1, 0, 0, 1)
-    assert [(each["stage"], each["reason"]) for each in report.skipped] == [("parse", "empty")]
+    assert [(row["stage"], row["reason"]) for row in report.skipped] == [("parse", "empty")]
     assert read_tree(store).texts("keys.md") == []
     report = ingest(store, tree)
     assert counts(report, "same", "skipped") == (4, 0)
@@ -224,7 +224,7 @@ def test_a_file_that_nothing_reads_is_skipped_with_its_reason(store: Postgres, t
     (tree / "plan.bin").write_bytes(b"\0\1\2")
     report = ingest(store, tree)
     assert counts(report, "added", "completed", "failed", "skipped") == (5, 4, 0, 1)
-    assert [each["reason"] for each in report.skipped] == ["unsupported: binary content named .bin"]
+    assert [row["reason"] for row in report.skipped] == ["unsupported: binary content named .bin"]
 
 
 def test_a_file_that_becomes_readable_again_is_searched_again(store: Postgres, tree: Path) -> None:
@@ -247,10 +247,10 @@ def test_a_changed_recipe_does_every_document_again_and_encodes_only_what_is_cut
     report = ingest(store, tree, settings=hashing_settings("chunking.tokens=16"))
     assert report.documents["changed"] == 4
     assert report.chunks["embedded"] > 0
-    assert_same(read_tree(store), fresh(store, tree, settings=hashing_settings("chunking.tokens=16")))
+    assert_same(read_tree(store), ingest_afresh(store, tree, settings=hashing_settings("chunking.tokens=16")))
 
 
-def fresh(store: Postgres, *folders: Path, settings: Settings | None = None):  # type: ignore[no-untyped-def]
+def ingest_afresh(store: Postgres, *folders: Path, settings: Settings | None = None):  # type: ignore[no-untyped-def]
     ingest(store, *folders, collection="fresh", settings=settings)
     return read_tree(store, "fresh")
 
@@ -284,7 +284,7 @@ def paragraphs(number: int, changed: int = -1) -> str:
     return f"# File {number}\n\n" + "\n".join(parts)
 
 
-def test_deleting_a_large_share_of_a_source_wants_a_yes_and_changes_nothing_without(
+def test_deleting_a_large_share_of_a_source_requires_a_yes_and_changes_nothing_without(
     store: Postgres, tree: Path
 ) -> None:
     ingest(store, tree)
@@ -301,7 +301,9 @@ def test_deleting_a_large_share_of_a_source_wants_a_yes_and_changes_nothing_with
     assert counts(report, "added", "deleted") == (1, 3)
 
 
-def test_half_of_a_source_may_go_without_asking_and_so_may_all_of_a_small_one(store: Postgres, tmp_path: Path) -> None:
+def test_half_of_a_source_or_all_of_a_small_one_is_deleted_without_confirmation(
+    store: Postgres, tmp_path: Path
+) -> None:
     four = write(tmp_path / "four", dict.fromkeys(("a.md", "b.md", "c.md", "d.md"), KEYS))
     three = write(tmp_path / "three", dict.fromkeys(("a.md", "b.md", "c.md"), KEYS))
     ingest(store, four, three)
@@ -337,7 +339,7 @@ def test_a_plan_says_what_a_sync_would_do_and_writes_nothing(store: Postgres, tr
     assert len(read_tree(store).documents) == 4
 
 
-def test_a_listing_that_does_not_come_to_its_end_deletes_nothing(store: Postgres, tree: Path) -> None:
+def test_a_listing_that_does_not_reach_its_end_deletes_nothing(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     before = read_tree(store)
     with pytest.raises(ListingError, match="the disk is gone"):
@@ -391,7 +393,7 @@ def test_two_jobs_that_meet_a_new_source_at_once_mean_the_same_one(store: Postgr
     assert len(set(first)) == 20
 
 
-def test_a_folder_beside_one_whose_name_it_begins_with_does_not_overlap(store: Postgres, tmp_path: Path) -> None:
+def test_a_folder_whose_name_begins_with_that_of_another_does_not_overlap(store: Postgres, tmp_path: Path) -> None:
     ingest(store, write(tmp_path / "docs", {"a.md": KEYS}))
     assert ingest(store, write(tmp_path / "docs-2", {"a.md": KEYS})).documents["completed"] == 1
 
@@ -403,7 +405,7 @@ def test_a_source_that_is_named_twice_is_one(store: Postgres, tree: Path) -> Non
 
 def test_what_is_known_of_the_last_listing_makes_a_second_sync_read_nothing(store: Postgres, tree: Path) -> None:
     settle(tree)
-    first = watched(tree)
+    first = watch_folder(tree)
     run(store, first)
     assert sorted(first.reads) == sorted(TREE)
     entries = [replace(entry, changed_ns=0) for entry in first.listing()]
@@ -418,7 +420,7 @@ def test_what_is_known_of_the_last_listing_makes_a_second_sync_read_nothing(stor
 
 @dataclass
 class Listed(WatchedSource):
-    """Lists these entries."""
+    """A source that lists these entries."""
 
     def __init__(self, inner: Source, entries: Sequence[Entry]) -> None:
         super().__init__(inner)
@@ -434,33 +436,33 @@ def test_a_failure_for_the_moment_is_tried_again_and_the_old_version_is_searched
     ingest(store, tree)
     before = read_tree(store)
     write(tree, {"keys.md": KEYS.replace("ninety", "thirty")})
-    failing = watched(tree)
+    failing = watch_folder(tree)
     failing.failing["keys.md"] = DocumentError("read", "connection reset", True)
     report = run(store, failing)
     assert counts(report, "changed", "failed") == (1, 1)
-    assert [(each["reason"], each["retryable"]) for each in report.failures] == [("connection reset", True)]
+    assert [(failure["reason"], failure["retryable"]) for failure in report.failures] == [("connection reset", True)]
     assert read_tree(store).statuses()["keys.md"] == "failed"
     assert read_tree(store).texts("keys.md") == before.texts("keys.md")
-    report = run(store, watched(tree))
+    report = run(store, watch_folder(tree))
     assert counts(report, "changed", "completed", "failed") == (1, 1, 0)
     assert "thirty days" in read_tree(store).texts("keys.md")[0]
 
 
-def test_a_failure_for_the_moment_is_repaired_also_when_the_bytes_are_the_old_ones(store: Postgres, tree: Path) -> None:
+def test_a_temporary_failure_is_repaired_even_if_the_bytes_are_the_old_ones(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     before = read_tree(store)
-    failing = watched(tree)
+    failing = watch_folder(tree)
     failing.failing["keys.md"] = DocumentError("read", "connection reset", True)
     run(store, failing, options=SyncOptions(checksum=True))
     assert read_tree(store).statuses()["keys.md"] == "failed"
-    run(store, watched(tree))
+    run(store, watch_folder(tree))
     after = read_tree(store)
     assert after.statuses()["keys.md"] == "completed"
     assert after.ids == before.ids
 
 
 def test_a_failure_for_good_is_not_tried_again_before_something_changes(store: Postgres, tree: Path) -> None:
-    first = watched(tree)
+    first = watch_folder(tree)
     first.failing["keys.md"] = DocumentError("parse", "page 3 has no text layer")
     entries = [replace(entry, modified_ns=10**18 + 1, changed_ns=0) for entry in first.listing()]
     listed = Listed(first, entries)
@@ -487,7 +489,7 @@ def test_a_raised_limit_takes_in_what_was_too_large(store: Postgres, tree: Path)
 
 
 @pytest.mark.slow
-def test_a_lowered_limit_refuses_only_what_is_read_anew(store: Postgres, tree: Path) -> None:
+def test_a_lowered_limit_refuses_only_what_is_read_again(store: Postgres, tree: Path) -> None:
     write(tree, {"long.txt": LOG * 20})
     sleep(0.05)  # longer than a tick of the file system: no file is young enough to be read again only for that
     ingest(store, tree)
@@ -527,7 +529,7 @@ def test_a_source_may_have_a_long_uri_too(store: Postgres, tmp_path: Path) -> No
 
 
 def test_a_document_that_fails_costs_no_other(store: Postgres, tree: Path) -> None:
-    failing = watched(tree)
+    failing = watch_folder(tree)
     failing.failing["keys.md"] = DocumentError("read", "permission denied")
     report = run(store, failing)
     assert counts(report, "completed", "failed") == (3, 1)
@@ -541,20 +543,20 @@ def test_a_document_that_fails_costs_no_other(store: Postgres, tree: Path) -> No
 
 def test_an_interrupted_job_is_cancelled_and_the_next_sync_does_the_rest(store: Postgres, tree: Path) -> None:
     one_at_a_time = hashing_settings("ingestion.group=1")
-    stopped = watched(tree)
+    stopped = watch_folder(tree)
     stopped.failing["log.txt"] = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         run(store, stopped, settings=one_at_a_time)
     assert violations(store) == []
     assert jobs(store) == [("cancelled", "interrupted")]
     assert 0 < len(read_tree(store).documents) < 4
-    report = run(store, watched(tree), settings=one_at_a_time)
+    report = run(store, watch_folder(tree), settings=one_at_a_time)
     assert report.documents["completed"] == 4 - report.documents["same"]
-    assert_same(read_tree(store), fresh(store, tree))
+    assert_same(read_tree(store), ingest_afresh(store, tree))
 
 
 def test_a_bug_in_a_stage_ends_the_job_as_failed_with_its_reason(store: Postgres, tree: Path) -> None:
-    stopped = watched(tree)
+    stopped = watch_folder(tree)
     stopped.failing["log.txt"] = ZeroDivisionError("a bug")
     with pytest.raises(ZeroDivisionError):
         run(store, stopped)
@@ -566,7 +568,7 @@ def test_a_source_that_another_job_holds_is_busy(store: Postgres, tree: Path) ->
     class Meanwhile(WatchedSource):
         def read(self, entry: Entry) -> bytes:
             with pytest.raises(BusyError, match="another job is running on this source"):
-                run(store, watched(tree))
+                run(store, watch_folder(tree))
             return super().read(entry)
 
     run(store, Meanwhile(open_files_source(hashing_settings(), str(tree))))
@@ -580,7 +582,7 @@ def test_a_source_is_free_as_soon_as_its_job_has_ended(store: Postgres, tmp_path
     assert len(jobs(store)) == 10
 
 
-def test_another_space_embeds_everything_anew_and_drops_the_old_vectors(store: Postgres, tree: Path) -> None:
+def test_another_space_embeds_everything_again_and_drops_the_old_vectors(store: Postgres, tree: Path) -> None:
     ingest(store, tree)
     before = read_tree(store)
     wider = hashing_settings("embedding.dimension=128")
@@ -650,7 +652,7 @@ edits = st.one_of(
 trees = st.dictionaries(place, texts, min_size=1, max_size=6)
 
 
-def rendered(name: str, paragraphs: Sequence[str]) -> bytes:
+def render_page(name: str, paragraphs: Sequence[str]) -> bytes:
     if name.endswith(".html"):
         body = "".join(f"<h2>Part {n}</h2><p>{text}</p>" for n, text in enumerate(paragraphs))
         return f"<html><head><title>Page</title></head><body>{body}</body></html>".encode()
@@ -664,35 +666,35 @@ class Edited:
     """Two folders that are edited, and what their files hold."""
 
     roots: tuple[Path, Path]
-    held: dict[Place, list[str]] = field(default_factory=dict)
+    contents: dict[Place, list[str]] = field(default_factory=dict)
 
     def apply(self, kind: str, at: Place, argument: object) -> None:
         path = self.path(at)
-        if kind != "write" and at not in self.held:
+        if kind != "write" and at not in self.contents:
             return
         match kind, argument:
             case "write", list() as paragraphs:
                 self.write(at, paragraphs)
             case "append", str() as paragraph:
-                self.write(at, [*self.held[at], paragraph])
+                self.write(at, [*self.contents[at], paragraph])
             case "change", str() as paragraph:
-                self.write(at, [paragraph, *self.held[at][1:]])
+                self.write(at, [paragraph, *self.contents[at][1:]])
             case "touch", int() as second:
                 os.utime(path, ns=(second * 10**9, second * 10**9))
             case "rename", (int(), str()) as to:
                 self.path(to).parent.mkdir(parents=True, exist_ok=True)
                 path.rename(self.path(to))
-                self.held[to] = self.held.pop(at)
+                self.contents[to] = self.contents.pop(at)
             case "delete", _:
                 path.unlink()
-                del self.held[at]
+                del self.contents[at]
             case _:
                 path.write_bytes(b"" if kind == "empty" else NOT_READ)
 
     def write(self, at: Place, paragraphs: list[str]) -> None:
-        self.held[at] = paragraphs
+        self.contents[at] = paragraphs
         self.path(at).parent.mkdir(parents=True, exist_ok=True)
-        self.path(at).write_bytes(rendered(at[1], paragraphs))
+        self.path(at).write_bytes(render_page(at[1], paragraphs))
 
     def path(self, at: Place) -> Path:
         return self.roots[at[0]] / at[1]
@@ -719,38 +721,38 @@ def test_after_any_edits_the_store_is_what_a_fresh_ingest_of_the_tree_would_be(
     edited = Edited((tmp_path / f"{number}-a", tmp_path / f"{number}-b"))
     for root in edited.roots:
         root.mkdir()
-    kept, afresh = f"kept-{number}", f"fresh-{number}"
+    incremental, rebuilt = f"kept-{number}", f"fresh-{number}"
     for at, paragraphs in tree.items():
         edited.write(at, paragraphs)
-    ingest(store, *edited.roots, collection=kept)
+    ingest(store, *edited.roots, collection=incremental)
     for kind, at, argument in edits:
         if kind == "sync" and isinstance(argument, tuple):
-            ingest(store, *(edited.roots[each] for each in argument), collection=kept, options=YES)
+            ingest(store, *(edited.roots[n] for n in argument), collection=incremental, options=YES)
         else:
             edited.apply(kind, at, argument)
-    for each in last:
-        ingest(store, edited.roots[each], collection=kept, options=YES)
-    ingest(store, *edited.roots, collection=afresh)
-    one, other = read_tree(store, kept), read_tree(store, afresh)
+    for n in last:
+        ingest(store, edited.roots[n], collection=incremental, options=YES)
+    ingest(store, *edited.roots, collection=rebuilt)
+    one, other = read_tree(store, incremental), read_tree(store, rebuilt)
     assert_same(one, other)
-    assert one.ids == expected_ids(one.chunks, kept)
-    assert other.ids == expected_ids(other.chunks, afresh)
+    assert one.ids == compute_ids(one.chunks, incremental)
+    assert other.ids == compute_ids(other.chunks, rebuilt)
     with store.connect() as connection:
         catalog = Catalog(connection, DEFAULT_TENANT)
-        for collection in (kept, afresh):
+        for collection in (incremental, rebuilt):
             catalog.drop_collection(collection)
     for root in edited.roots:
         shutil.rmtree(root)
 
 
-def expected_ids(chunks: Mapping[str, Sequence[Mapping[str, str]]], collection: str) -> dict[str, list[object]]:
+def compute_ids(chunks: Mapping[str, Sequence[Mapping[str, str]]], collection: str) -> dict[str, list[object]]:
     ids: dict[str, list[object]] = {}
     for uri, rows in chunks.items():
-        document, seen = document_id(DEFAULT_TENANT, collection, uri), Counter[str]()
+        document, occurrences = document_id(DEFAULT_TENANT, collection, uri), Counter[str]()
         ids[uri] = []
         for row in rows:
-            ids[uri].append(chunk_id(document, row["text"], seen[row["text"]]))
-            seen[row["text"]] += 1
+            ids[uri].append(chunk_id(document, row["text"], occurrences[row["text"]]))
+            occurrences[row["text"]] += 1
     return ids
 
 
@@ -766,7 +768,7 @@ def test_members_of_an_archive_are_synced_one_by_one_and_kept_while_it_is_incomp
     assert {document["title"] for document in read_tree(store).documents.values()} == {"Keys", "Gates", "Menu", "log"}
 
     archive.write_bytes(zip_bytes({**TREE, "keys.md": KEYS.replace("ninety", "thirty")}))
-    source = watched(archive.parent)
+    source = watch_folder(archive.parent)
     assert counts(run(store, source), "changed", "same", "deleted") == (1, 3, 0)
     assert source.reads == ["keys.md"]
 

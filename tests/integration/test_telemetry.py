@@ -1,4 +1,4 @@
-"""What a gateway, a model's deployment and an ingest job on one Ray tell of their work: lines, metrics, traces."""
+"""The log lines, metrics and traces of a gateway, a model's deployment and an ingest job on one Ray."""
 
 import json
 import os
@@ -32,25 +32,25 @@ SOON = 20.0
 
 
 class Observed:
-    """One request has been answered, and one job done."""
+    """A deployment that has answered one request and completed one job."""
 
     def __init__(self, session: Path, metrics_port: int, collector: Collector) -> None:
         self._session, self._metrics_port, self._collector = session, metrics_port, collector
 
     def lines(self, correlation_id: str) -> list[dict[str, Any]]:
-        """Of all processes."""
+        """The log lines of all processes that have the correlation id."""
         files = self._session.glob("session_2*/logs/**/*.err")
-        told = (line for file in files for line in file.read_text(errors="replace").splitlines())
-        found = (json.loads(line) for line in told if line.startswith('{"timestamp"'))
-        return [line for line in found if line.get("correlation_id") == correlation_id]
+        lines = (line for file in files for line in file.read_text(errors="replace").splitlines())
+        entries = (json.loads(line) for line in lines if line.startswith('{"timestamp"'))
+        return [line for line in entries if line.get("correlation_id") == correlation_id]
 
-    def logged(self) -> str:
-        """Everything, whoever wrote it."""
+    def read_logs(self) -> str:
+        """Everything that any process has logged."""
         files = (file for file in self._session.glob("session_2*/logs/**/*") if file.is_file())
         return "\n".join(file.read_text(errors="replace") for file in files)
 
     def values(self, name: str, labels: dict[str, str]) -> list[float]:
-        return [value for told, value in self._samples(name) if labels.items() <= told.items()]
+        return [value for sample_labels, value in self._samples(name) if labels.items() <= sample_labels.items()]
 
     def _samples(self, name: str) -> list[tuple[dict[str, str], float]]:
         page = httpx2.get(f"http://127.0.0.1:{self._metrics_port}/metrics", timeout=10).text
@@ -62,7 +62,7 @@ class Observed:
 
 
 @pytest.fixture(scope="module")
-def observed(
+def observation(
     module_store: Postgres, short_folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Observed]:
     with module_store.connect() as connection:
@@ -72,7 +72,7 @@ def observed(
             )
     documents = write(tmp_path_factory.mktemp("documents"), {"keys.md": "# Keys\n\nKept in the red box.", "b.txt": "b"})
     port, metrics_port, session = find_free_port(), find_free_port(), short_folder / "observed"
-    asked = {
+    arguments = {
         "port": port,
         "metrics_port": metrics_port,
         "session": str(session),
@@ -89,12 +89,12 @@ def observed(
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_BSP_SCHEDULE_DELAY": "200",
         }
-        command = [sys.executable, str(PROGRAM), json.dumps(asked)]
+        command = [sys.executable, str(PROGRAM), json.dumps(arguments)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with subprocess.Popen(command, env=environment, **pipes) as process:  # type: ignore[call-overload]
-            told = process.stdout.readline()
-            assert told, process.stderr.read()
-            assert json.loads(told) == {"documents": 2}
+            line = process.stdout.readline()
+            assert line, process.stderr.read()
+            assert json.loads(line) == {"documents": 2}
             headers = {"X-Correlation-ID": CORRELATION, "traceparent": f"00-{REQUEST}-{PARENT}-01"}
             url = f"http://127.0.0.1:{port}/v1/retrieve"
             response = httpx2.post(url, json={"query": QUESTION}, headers=headers, timeout=60)
@@ -104,16 +104,16 @@ def observed(
             process.communicate(timeout=60)
 
 
-def eventually(found: Callable[[], list[Any]], count: int) -> list[Any]:
-    """So many at least."""
+def eventually(read: Callable[[], list[Any]], count: int) -> list[Any]:
+    """Waits until there are so many rows, or some seconds, and returns the rows."""
     until = time.monotonic() + SOON
-    while len(there := found()) < count and time.monotonic() < until:
+    while len(rows := read()) < count and time.monotonic() < until:
         time.sleep(0.2)
-    return there
+    return rows
 
 
-def test_the_lines_of_a_request_bear_its_id_in_every_process(observed: Observed) -> None:
-    lines = eventually(lambda: observed.lines(CORRELATION), 3)
+def test_the_lines_of_a_request_bear_its_id_in_every_process(observation: Observed) -> None:
+    lines = eventually(lambda: observation.lines(CORRELATION), 3)
     by_event = {line["event"].split(" ")[0]: line for line in lines}
     assert {line["role"] for line in lines} == {"gateway", "reader"}
     request = by_event["request"]
@@ -123,8 +123,8 @@ def test_the_lines_of_a_request_bear_its_id_in_every_process(observed: Observed)
     assert {line["trace_id"] for line in lines} == {REQUEST}
 
 
-def test_the_lines_of_a_job_bear_its_id_in_every_process(observed: Observed) -> None:
-    lines = eventually(lambda: observed.lines(JOB_CORRELATION), 4)
+def test_the_lines_of_a_job_bear_its_id_in_every_process(observation: Observed) -> None:
+    lines = eventually(lambda: observation.lines(JOB_CORRELATION), 4)
     assert {(line["role"], line["event"], line.get("stage")) for line in lines} == {
         ("ingest", "job", None),
         ("ingest-worker", "batch", "prepare"),
@@ -135,9 +135,9 @@ def test_the_lines_of_a_job_bear_its_id_in_every_process(observed: Observed) -> 
     assert next(line["counts"]["added"] for line in lines if line["event"] == "job") == 2
 
 
-def test_no_file_of_the_session_has_an_address_a_key_or_a_password(observed: Observed) -> None:
-    assert eventually(lambda: observed.lines(CORRELATION), 3)
-    written = observed.logged()
+def test_no_file_of_the_session_has_an_address_a_key_or_a_password(observation: Observed) -> None:
+    assert eventually(lambda: observation.lines(CORRELATION), 3)
+    written = observation.read_logs()
     assert "the reader broke" in written
     assert "ValueError: password=[secret] is wrong for who lets [e-mail] use [key]" in written
     assert [secret for secret in SECRETS if secret in written] == []
@@ -165,8 +165,8 @@ def test_no_file_of_the_session_has_an_address_a_key_or_a_password(observed: Obs
         ("orchestration_errors_total", {"pipeline_stage": "dense", "error_type": "RetrievalError"}),
     ],
 )
-def test_prometheus_finds_what_every_process_counted(observed: Observed, name: str, labels: dict[str, str]) -> None:
-    assert eventually(lambda: observed.values(name, labels), 1)[0] >= 1
+def test_prometheus_finds_what_every_process_counted(observation: Observed, name: str, labels: dict[str, str]) -> None:
+    assert eventually(lambda: observation.values(name, labels), 1)[0] >= 1
 
 
 @pytest.mark.parametrize(
@@ -177,14 +177,14 @@ def test_prometheus_finds_what_every_process_counted(observed: Observed, name: s
     ],
 )
 def test_gauges_last_for_as_long_as_their_process(
-    observed: Observed, name: str, labels: dict[str, str], value: float
+    observation: Observed, name: str, labels: dict[str, str], value: float
 ) -> None:
-    """They were set when it began, and Ray keeps what was said for two seconds here."""
-    assert eventually(lambda: observed.values(name, labels), 1) == [value]
+    """The gauges were set when the process began, and Ray keeps a value for two seconds in this test."""
+    assert eventually(lambda: observation.values(name, labels), 1) == [value]
 
 
-def test_one_trace_leads_from_the_client_through_the_stages_to_the_model(observed: Observed) -> None:
-    spans = eventually(lambda: observed.trace(REQUEST), 4)
+def test_one_trace_leads_from_the_client_through_the_stages_to_the_model(observation: Observed) -> None:
+    spans = eventually(lambda: observation.trace(REQUEST), 4)
     names = {span.id: span.name for span in spans}
     assert {(span.service, span.name, names.get(span.parent, span.parent)) for span in spans} == {
         ("rag-gateway", "retrieve", PARENT),
@@ -195,8 +195,8 @@ def test_one_trace_leads_from_the_client_through_the_stages_to_the_model(observe
     assert not any(secret in str(span) for span in spans for secret in (*SECRETS, "who lets"))
 
 
-def test_one_trace_leads_from_who_asked_for_a_job_to_its_batches(observed: Observed) -> None:
-    spans = eventually(lambda: observed.trace(JOB), 4)
+def test_one_trace_leads_from_who_asked_for_a_job_to_its_batches(observation: Observed) -> None:
+    spans = eventually(lambda: observation.trace(JOB), 4)
     names = {span.id: span.name for span in spans}
     assert {(span.service, span.name, names.get(span.parent, span.parent)) for span in spans} == {
         ("rag-ingest", "ingest", PARENT),

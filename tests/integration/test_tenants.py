@@ -57,13 +57,13 @@ def tables(store: Postgres) -> list[str]:
         return [row[0] for row in connection.execute(TABLES_OF_TENANTS)]
 
 
-def counted(connection: "Connection[Any]", table: str) -> int:
+def count_rows(connection: "Connection[Any]", table: str) -> int:
     row = connection.execute(f"select count(*) from rag.{table}".encode()).fetchone()  # noqa: S608
     return int(row[0]) if row else 0
 
 
 def fill(store: Postgres) -> None:
-    """Every table but `sources`."""
+    """Fills every table except `sources`."""
     large = draft("file:///large.md", "two", "three")
     first, *_ = split_draft(replace(large, vectors=None), 1)
     note = draft("file:///a.md", "one of Ada and Bob")
@@ -75,8 +75,8 @@ def fill(store: Postgres) -> None:
     asyncio.run(charge_search(store))
     with store.connect() as connection:
         pushed = PushedDocument(id="a", body=b"pushed")
-        asked = IngestRequest(collection="pushes", profile="default", settings={}, documents=(pushed,))
-        Queue(connection, TENANT).enqueue(asked)
+        request = IngestRequest(collection="pushes", profile="default", settings={}, documents=(pushed,))
+        Queue(connection, TENANT).enqueue(request)
         Keys(connection, TENANT).create({"admin"})
         replies = Replies(connection, TENANT)
         replies.add([stored_reply("ans_1")], timeout=60)
@@ -123,19 +123,19 @@ def test_the_store_is_used_in_a_role_that_security_holds_for(store: Postgres) ->
 def test_without_a_tenant_there_are_no_rows(store: Postgres) -> None:
     fill(store)
     with superuser(store) as connection:
-        assert [table for table in tables(store) if not counted(connection, table)] == ["sources"]
+        assert [table for table in tables(store) if not count_rows(connection, table)] == ["sources"]
     with store.connect() as connection:
-        assert {counted(connection, table) for table in tables(store)} == {0}
+        assert {count_rows(connection, table) for table in tables(store)} == {0}
         with transaction(connection, TENANT):
-            assert counted(connection, "chunks") == 1
-        assert {counted(connection, table) for table in tables(store)} == {0}
+            assert count_rows(connection, "chunks") == 1
+        assert {count_rows(connection, table) for table in tables(store)} == {0}
 
 
 def test_a_tenant_can_neither_change_nor_take_the_rows_of_another(store: Postgres) -> None:
     fill(store)
     with store.connect() as connection, transaction(connection, STRANGER):
         for table in tables(store):
-            assert counted(connection, table) == 0
+            assert count_rows(connection, table) == 0
             if table in APPEND_ONLY:
                 continue
             assert connection.execute(f"update rag.{table} set tenant = tenant".encode()).rowcount == 0  # noqa: S608
@@ -163,7 +163,7 @@ def test_the_worker_sees_all_tenants(store: Postgres) -> None:
     publish(store, draft("file:///a.md", "one"))
     publish(store, draft("file:///a.md", "two", tenant=STRANGER), tenant=STRANGER)
     with store.connect("rag_worker") as connection:
-        assert counted(connection, "chunks") == 2
+        assert count_rows(connection, "chunks") == 2
 
 
 class Tenants(RuleBasedStateMachine):
@@ -215,25 +215,25 @@ class Tenants(RuleBasedStateMachine):
         query = Query(text=words[0], tenant=self._tenant(name), collection=collection)
         if (name, collection) not in self._stored:
             with pytest.raises(NotFoundError):
-                self._portal.call(self._found, query)
+                self._portal.call(self._search, query)
         else:
-            own = [(uri, text) for uri, texts in self._stored[name, collection].items() for text in texts]
-            assert self._portal.call(self._found, query) == sorted(own)
+            expected = [(uri, text) for uri, texts in self._stored[name, collection].items() for text in texts]
+            assert self._portal.call(self._search, query) == sorted(expected)
 
     @invariant()
     def each_lists_its_own(self) -> None:
         for name in ("left", "middle", "right"):
             catalog = Catalog(self._connection, self._tenant(name))
-            own = {collection: notes for (owner, collection), notes in self._stored.items() if owner == name}
-            assert [row["name"] for row in catalog.collections()] == sorted(own)
-            for collection, notes in own.items():
+            collections = {collection: notes for (owner, collection), notes in self._stored.items() if owner == name}
+            assert [row["name"] for row in catalog.collections()] == sorted(collections)
+            for collection, notes in collections.items():
                 listed = {row["uri"]: row["chunks"] for row in catalog.documents(collection)}
                 assert listed == {uri: len(words) for uri, words in notes.items()}
 
     def _tenant(self, name: str) -> str:
         return f"{name}-{self._example}"
 
-    async def _found(self, query: Query) -> list[tuple[str, str]]:
+    async def _search(self, query: Query) -> list[tuple[str, str]]:
         async with self._reader.snapshot(query):
             ranking = await self._reader.rank_dense(query, vector(query.text), SPACE, 100)
             hits = await self._reader.fetch_hits(query, "dense", ranking)

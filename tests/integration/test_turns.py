@@ -1,4 +1,4 @@
-"""Legs take turns on one snapshot: what one of them does to its connection is no other's concern."""
+"""Legs take turns on one snapshot: what one of them does to its connection does not affect the others."""
 
 import asyncio
 import time
@@ -48,7 +48,7 @@ class Vectors:
 
 
 class SqlLeg:
-    """Runs a statement in its turn; then all chunks are worth the same to it."""
+    """A leg that runs a statement in its turn, and then gives all chunks the same score."""
 
     def __init__(self, corpus: CorpusReader, statement: str) -> None:
         self._corpus, self._statement = corpus, statement
@@ -63,7 +63,7 @@ class SqlLeg:
 
 
 class KillingLeg:
-    """Ends the server's process that it reads from."""
+    """A leg that ends the server process that it reads from."""
 
     def __init__(self, corpus: CorpusReader, store: Postgres) -> None:
         self._corpus, self._store = corpus, store
@@ -79,18 +79,18 @@ class KillingLeg:
         return []
 
 
-def reading(store: Postgres, work: Callable[[CorpusReader], Awaitable[T]]) -> T:
-    async def worked() -> T:
+def run_with_reader(store: Postgres, work: Callable[[CorpusReader], Awaitable[T]]) -> T:
+    async def run_with_corpus() -> T:
         corpus = CorpusReader(store)
         try:
             return await work(corpus)
         finally:
             await corpus.close()
 
-    return asyncio.run(worked())
+    return asyncio.run(run_with_corpus())
 
 
-def searched(store: Postgres, statement: str, seconds: float = 0.0, **timeouts: float) -> tuple[list[Hit], Any]:
+def search(store: Postgres, statement: str, seconds: float = 0.0, **timeouts: float) -> tuple[list[Hit], Any]:
     async def work(corpus: CorpusReader) -> tuple[list[Hit], dict[str, StageReport]]:
         legs = {"broken": SqlLeg(corpus, statement), "dense": DenseLeg(corpus, Vectors(seconds), SPACE)}
         fusion = partial(fuse_distribution, weights={})
@@ -98,10 +98,10 @@ def searched(store: Postgres, statement: str, seconds: float = 0.0, **timeouts: 
             hits = await Hybrid(corpus=corpus, legs=legs, fusion=fusion, timeouts=timeouts).retrieve(QUERY, 10)
         return hits, {report.stage: report for report in stages}
 
-    return reading(store, work)
+    return run_with_reader(store, work)
 
 
-def running(store: Postgres) -> int:
+def count_running(store: Postgres) -> int:
     with superuser(store) as connection:
         active = "select count(*) from pg_stat_activity where state = 'active' and query like '%pg_sleep(60)%'"
         (count,) = connection.execute(active + " and pid <> pg_backend_pid()").fetchone() or (0,)
@@ -110,7 +110,7 @@ def running(store: Postgres) -> int:
 
 def test_a_statement_that_fails_leaves_the_snapshot_to_the_other_legs(store: Postgres) -> None:
     publish(store, NOTE)
-    hits, stages = searched(store, "select 1 / 0")
+    hits, stages = search(store, "select 1 / 0")
     assert hits[0].chunk.text == "one"
     assert len(hits) == 3
     assert "division by zero" in stages["broken"].error
@@ -119,34 +119,34 @@ def test_a_statement_that_fails_leaves_the_snapshot_to_the_other_legs(store: Pos
 
 def test_a_leg_that_is_late_is_stopped_on_the_server_and_the_others_use_the_connection(store: Postgres) -> None:
     publish(store, NOTE)
-    hits, stages = searched(store, "select pg_sleep(60)", broken=0.2, dense=10)
+    hits, stages = search(store, "select pg_sleep(60)", broken=0.2, dense=10)
     assert len(hits) == 3
     assert stages["broken"].error == "timeout after 0.200 s"
     assert not stages["dense"].error
-    assert running(store) == 0
+    assert count_running(store) == 0
 
 
 def test_waiting_for_a_slow_legs_turn_costs_a_leg_none_of_its_own_time(store: Postgres) -> None:
     publish(store, NOTE)
-    _, stages = searched(store, "select pg_sleep(1.5)", broken=30, dense=1)
+    _, stages = search(store, "select pg_sleep(1.5)", broken=30, dense=1)
     assert (stages["broken"].error, stages["dense"].error) == ("", "")
 
 
 def test_a_leg_whose_encoder_hangs_in_a_thread_is_left_out(store: Postgres) -> None:
     publish(store, NOTE)
-    hits, stages = searched(store, "select 1", seconds=1.0, dense=0.1)
+    hits, stages = search(store, "select 1", seconds=1.0, dense=0.1)
     assert len(hits) == 3
     assert stages["embed"].error == "cancelled"
     assert stages["dense"].error == "timeout after 0.100 s"
 
 
-def test_the_server_knows_the_limit_also_where_opening_has_failed_before(
+def test_the_server_knows_the_limit_even_if_opening_failed_before(
     store: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(store, NOTE)
     described, failures = snapshot_module._read_scope, [StoreError("not yet")]
 
-    async def fails_once(*arguments: Any) -> Any:
+    async def fail_once(*arguments: Any) -> Any:
         if failures:
             raise failures.pop()
         return await described(*arguments)
@@ -159,8 +159,8 @@ def test_the_server_knows_the_limit_also_where_opening_has_failed_before(
             async with corpus.snapshot(QUERY) as snapshot:
                 return await (await snapshot.connection.execute("show statement_timeout")).fetchone()
 
-    monkeypatch.setattr(snapshot_module, "_read_scope", fails_once)
-    assert reading(store, limit) not in (None, ("0",))
+    monkeypatch.setattr(snapshot_module, "_read_scope", fail_once)
+    assert run_with_reader(store, limit) not in (None, ("0",))
 
 
 def test_the_server_stops_a_statement_by_itself_when_its_stage_is_over(store: Postgres) -> None:
@@ -169,15 +169,15 @@ def test_the_server_stops_a_statement_by_itself_when_its_stage_is_over(store: Po
     async def limits(corpus: CorpusReader) -> list[str]:
         async def limit() -> str:
             async with corpus.snapshot(QUERY) as snapshot:
-                (shown,) = await (await snapshot.connection.execute("show statement_timeout")).fetchone() or ("",)
-                return str(shown)
+                (setting,) = await (await snapshot.connection.execute("show statement_timeout")).fetchone() or ("",)
+                return str(setting)
 
         async with corpus.reading(QUERY):
             async with stage("limited", timeout=30):
                 limited = await limit()
             return [limited, await limit()]
 
-    limited, unlimited = reading(store, limits)
+    limited, unlimited = run_with_reader(store, limits)
     assert 30_000 < int(limited.removesuffix("ms").replace("s", "000")) <= 2 * 30_100
     assert unlimited == "0"
 
@@ -185,42 +185,42 @@ def test_the_server_stops_a_statement_by_itself_when_its_stage_is_over(store: Po
 def test_all_turns_of_a_reading_see_one_snapshot(store: Postgres) -> None:
     publish(store, NOTE)
 
-    async def across_a_change(corpus: CorpusReader) -> list[str]:
+    async def read_across_change(corpus: CorpusReader) -> list[str]:
         async with corpus.reading(QUERY):
             ranking = await corpus.rank_dense(QUERY, vector("one"), SPACE, 1)
             await asyncio.to_thread(publish, store, draft("file:///a.md", "changed"))
             return [hit.chunk.text for hit in await corpus.fetch_hits(QUERY, "dense", ranking)]
 
-    assert reading(store, across_a_change) == ["one"]
+    assert run_with_reader(store, read_across_change) == ["one"]
 
 
 def test_a_reading_opens_nothing_before_something_is_read(store: Postgres) -> None:
     publish(store, NOTE)
 
-    async def encoding(corpus: CorpusReader) -> list[int]:
+    async def count_while_encoding(corpus: CorpusReader) -> list[int]:
         opened = "select count(*) from pg_stat_activity where state = 'idle in transaction'"
 
         class Watching(Vectors):
             async def embed(self, texts: list[str]) -> Matrix:
                 with superuser(store) as connection:
-                    seen.extend(connection.execute(opened).fetchone() or ())
+                    counts.extend(connection.execute(opened).fetchone() or ())
                 return await super().embed(texts)
 
-        seen: list[int] = []
+        counts: list[int] = []
         await LegRetriever(corpus, "dense", DenseLeg(corpus, Watching(), SPACE)).retrieve(QUERY, 3)
-        return seen
+        return counts
 
-    assert reading(store, encoding) == [0]
+    assert run_with_reader(store, count_while_encoding) == [0]
 
 
 def test_a_turn_within_a_turn_is_the_same_one(store: Postgres) -> None:
     publish(store, NOTE)
 
-    async def nested(corpus: CorpusReader) -> bool:
+    async def nest_snapshots(corpus: CorpusReader) -> bool:
         async with corpus.snapshot(QUERY) as outer, corpus.snapshot(QUERY) as inner:
             return inner is outer
 
-    assert reading(store, nested)
+    assert run_with_reader(store, nest_snapshots)
 
 
 def test_a_retrieval_within_somebody_elses_turn_has_turns_of_its_own(store: Postgres) -> None:
@@ -235,12 +235,12 @@ def test_a_retrieval_within_somebody_elses_turn_has_turns_of_its_own(store: Post
             await snapshot.connection.execute("select 1")
             return hits
 
-    assert len(reading(store, work)) == 3
+    assert len(run_with_reader(store, work)) == 3
 
 
 def test_a_collection_that_is_not_there_is_named(store: Postgres) -> None:
     with pytest.raises(NotFoundError, match="no collection 'default'"):
-        searched(store, "select 1")
+        search(store, "select 1")
 
 
 def test_when_the_connection_is_lost_no_leg_answers_and_the_next_question_is_answered(store: Postgres) -> None:
@@ -253,7 +253,7 @@ def test_when_the_connection_is_lost_no_leg_answers_and_the_next_question_is_ans
             await retriever.retrieve(QUERY, 3)
         return await LegRetriever(corpus, "dense", legs["dense"]).retrieve(QUERY, 3)
 
-    assert len(reading(store, work)) == 3
+    assert len(run_with_reader(store, work)) == 3
 
 
 def test_many_questions_at_once_wait_for_connections_and_not_against_their_time(store: Postgres) -> None:
@@ -268,7 +268,7 @@ def test_many_questions_at_once_wait_for_connections_and_not_against_their_time(
         )
         return await asyncio.gather(*(retriever.retrieve(QUERY, 3) for _ in range(20)))
 
-    assert [len(hits) for hits in reading(store, work)] == [3] * 20
+    assert [len(hits) for hits in run_with_reader(store, work)] == [3] * 20
 
 
 def test_psycopg_still_says_that_the_server_is_gone(store: Postgres) -> None:
@@ -279,7 +279,7 @@ def test_psycopg_still_says_that_the_server_is_gone(store: Postgres) -> None:
         await corpus.rank_dense(QUERY, vector("one"), SPACE, 1)
 
     with pytest.raises(StoreError, match="cannot read from the store"):
-        reading(nowhere, work)
+        run_with_reader(nowhere, work)
 
 
 def test_connections_that_the_server_closed_while_nobody_read_fail_no_read(store: Postgres) -> None:
@@ -291,4 +291,4 @@ def test_connections_that_the_server_closed_while_nobody_read_fail_no_read(store
             connection.execute(CLOSE_OTHERS)
         return [len(await corpus.rank_dense(QUERY, vector("one"), SPACE, 10)) for _ in range(CONNECTIONS)]
 
-    assert reading(store, work) == [3] * CONNECTIONS
+    assert run_with_reader(store, work) == [3] * CONNECTIONS

@@ -1,4 +1,4 @@
-"""On a Ray cluster of several nodes: what only one host can reach is refused, the rest is ingested."""
+"""Syncs on a Ray cluster of two nodes: what only one host can reach is refused, everything else is ingested."""
 
 import json
 import os
@@ -43,8 +43,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def shared(folder: Path) -> Iterator[str]:
-    """The uri of the folder as any host reads it."""
+def folder_url(folder: Path) -> Iterator[str]:
+    """The uri of the folder that every host can read."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Unlogged, directory=str(folder))) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
@@ -60,17 +60,19 @@ class Unlogged(SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def store_over_tcp(short_folder: Path) -> Iterator[Postgres]:
-    """One that another host could reach."""
+    """A store that another host could reach."""
     folder = short_folder / f"tcp-{uuid4().hex[:8]}"  # the tests of a process share the short folder
     with run_over_tcp(folder) as dsn:
         yield Postgres.open(dsn)
 
 
 def test_the_embedded_store_is_refused_and_a_folder_that_both_nodes_see_is_ingested(
-    store: Postgres, store_over_tcp: Postgres, folder: Path, shared: str
+    store: Postgres, store_over_tcp: Postgres, folder: Path, folder_url: str
 ) -> None:
     locations = [str(folder), f"local://{folder}", f"jsonl:{write_lines(folder.parent)}"]
-    embedded_store, *local = on_two_nodes((store.dsn, shared), *((store_over_tcp.dsn, name) for name in locations))
+    embedded_store, *local = sync_on_two_nodes(
+        (store.dsn, folder_url), *((store_over_tcp.dsn, name) for name in locations)
+    )
     assert (embedded_store["nodes"], embedded_store["error"]) == (2, "StoreError")
     assert "store.url" in embedded_store["message"]
     assert violations(store) == []
@@ -78,12 +80,12 @@ def test_the_embedded_store_is_refused_and_a_folder_that_both_nodes_see_is_inges
     assert violations(store_over_tcp) == []
 
 
-def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, shared: str) -> None:
-    (outcome,) = on_two_nodes((store_over_tcp.dsn, shared))
+def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, folder_url: str) -> None:
+    (outcome,) = sync_on_two_nodes((store_over_tcp.dsn, folder_url))
     assert outcome["nodes"] == 2, outcome
     assert outcome["documents"]["completed"] == len(FILES)
     settings = hashing_settings()
-    build_sync(settings, store_over_tcp, [shared], "inline").run(build_inline_runner(settings))
+    build_sync(settings, store_over_tcp, [folder_url], "inline").run(build_inline_runner(settings))
     assert_same(read_tree(store_over_tcp), read_tree(store_over_tcp, "inline"))
     assert violations(store_over_tcp) == []
 
@@ -138,10 +140,10 @@ def read_page(name: str) -> str:
     return (ROOT / "docs" / "how-to" / f"{name}.md").read_text()
 
 
-def on_two_nodes(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
-    """What came of a sync there of each store and location; nothing of the cluster goes on."""
+def sync_on_two_nodes(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
+    """The outcomes of a sync of each store and location on two nodes. Asserts that all processes have ended."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(SCRIPT), *chain(*pairs)],
         env=os.environ | {MARK: mark, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
@@ -149,20 +151,20 @@ def on_two_nodes(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
         timeout=120,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert _left_behind(mark) == []
-    outcomes: list[dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr
+    assert _remaining_processes(mark) == []
+    outcomes: list[dict[str, Any]] = json.loads(process.stdout.splitlines()[-1])
     return outcomes
 
 
-def _left_behind(mark: str) -> list[str]:
-    """Ray's processes are given a moment to end: their raylet is gone before they are."""
+def _remaining_processes(mark: str) -> list[str]:
+    """The names of the processes that still run after 10 s: Ray's processes end a moment after their raylet."""
     deadline = time.monotonic() + 10
-    while (left := [each.name() for each in psutil.process_iter() if _marked(each, mark)]) and (
+    while (names := [process.name() for process in psutil.process_iter() if _has_mark(process, mark)]) and (
         time.monotonic() < deadline
     ):
         time.sleep(0.1)
-    return left
+    return names
 
 
 def _end(mark: str) -> None:
@@ -171,15 +173,15 @@ def _end(mark: str) -> None:
     Ray's agents have a title in place of their environment, and are found as children.
     """
     for process in psutil.process_iter():
-        if _marked(process, mark):
+        if _has_mark(process, mark):
             with suppress(psutil.NoSuchProcess):
                 for child in process.children(recursive=True):
                     child.kill()
                 process.kill()
-    assert _left_behind(mark) == []
+    assert _remaining_processes(mark) == []
 
 
-def _marked(process: psutil.Process, mark: str) -> bool:
+def _has_mark(process: psutil.Process, mark: str) -> bool:
     try:
         return process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

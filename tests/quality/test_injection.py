@@ -49,23 +49,23 @@ class Attack:
 
 def attacks() -> list[Attack]:
     path = Path(__file__).parent.parent / "data" / "injection" / "attacks.yaml"
-    return [Attack(**told) for told in yaml.safe_load(path.read_text(encoding="utf-8"))]
+    return [Attack(**fields) for fields in yaml.safe_load(path.read_text(encoding="utf-8"))]
 
 
 every_attack = pytest.mark.parametrize("attack", attacks(), ids=lambda attack: attack.name)
 
 
-def asked(attack: Attack) -> list[ChatMessage]:
+def render_prompt(attack: Attack) -> list[ChatMessage]:
     prompt = Prompt(query=Query(text="When does water boil?"), passages=attack.passages)
     return render_messages(prompt, load_prompt_pack("qa"), fresh_nonce())
 
 
-def asked_without_defence(attack: Attack) -> list[ChatMessage]:
-    """Fenced with a nonce, but with titles and texts as they are."""
+def render_without_defence(attack: Attack) -> list[ChatMessage]:
+    """Renders passages between fences with a nonce, but does not escape their titles and texts."""
     nonce = fresh_nonce()
     fences = (
-        f'<passage-{nonce} id="{each.n}" title="{each.hit.origin.title}">\n{each.text}\n</passage-{nonce}>'
-        for each in attack.passages
+        f'<passage-{nonce} id="{passage.n}" title="{passage.hit.origin.title}">\n{passage.text}\n</passage-{nonce}>'
+        for passage in attack.passages
     )
     return [{"role": "user", "content": "\n\n".join(fences)}]
 
@@ -76,21 +76,22 @@ _FENCE = re.compile(r"(<\s*/?\s*passage[^>]*>)", re.IGNORECASE)
 _TURN = re.compile(r"<[|｜]|\[/?INST\]|<<SYS>>|<start_of_turn>|</?s>")  # noqa: RUF001
 
 
-def obeying_what_stands_outside(messages: Sequence[ChatMessage]) -> str:
+def obey_outside(messages: Sequence[ChatMessage]) -> str:
     orders = (order for message in messages for order in _ORDER.findall("\n".join(_outside(message["content"]))))
     return "\n\n".join([ANSWER, *orders])
 
 
-def obeying_everything(messages: Sequence[ChatMessage]) -> str:
+def obey_everything(messages: Sequence[ChatMessage]) -> str:
     orders = (order for message in messages for order in _ORDER.findall(message["content"]))
     return "\n\n".join([ANSWER, *orders])
 
 
 def _outside(content: str) -> Iterator[str]:
-    """A model does not look at a nonce closely, nor at letters that nobody sees, and knows the tokens of its turns."""
-    seen = "".join(sign for sign in content if category(sign) != "Cf").translate(_ANGLES)
+    """Yields the text outside the passages, as a lenient model reads it: it ignores nonces and invisible letters, and
+    knows the tokens of its turns."""
+    visible = "".join(sign for sign in content if category(sign) != "Cf").translate(_ANGLES)
     inside = False
-    for part in _FENCE.split(seen):
+    for part in _FENCE.split(visible):
         if _FENCE.fullmatch(part):
             inside = "/" not in (part[1:-1].strip()[0], part[-2])
         elif not inside:
@@ -99,7 +100,7 @@ def _outside(content: str) -> Iterator[str]:
             yield part[turn.end() :]
 
 
-def cited(text: str, attack: Attack, size: int) -> Answer:
+def cite_in_pieces(text: str, attack: Attack, size: int) -> Answer:
     citer = Citer(attack.passages, "default")
     for start in range(0, len(text), size):
         citer.feed(text[start : start + size])
@@ -108,32 +109,32 @@ def cited(text: str, attack: Attack, size: int) -> Answer:
 
 
 def breaches(text: str, markers: int) -> set[str]:
-    """What a page that renders the Markdown would load, link to, or show as a marker beyond those."""
+    """What a page that renders the Markdown would load, link to, or show as a marker in addition to `markers`."""
     page = html.fragment_fromstring(MarkdownIt("commonmark", {"html": True}).render(text), create_parent="div")
-    return {*_loaded(page), *_linked(page), *_marked(page, markers)}
+    return {*_find_images(page), *_find_links(page), *_find_markers(page, markers)}
 
 
-def _loaded(page: html.HtmlElement) -> Iterator[str]:
+def _find_images(page: html.HtmlElement) -> Iterator[str]:
     if page.xpath(".//*[@src or @srcset or @poster or @data or @style] | .//img | .//svg | .//object"):
         yield "image"
 
 
-def _linked(page: html.HtmlElement) -> Iterator[str]:
+def _find_links(page: html.HtmlElement) -> Iterator[str]:
     addresses = [str(href) for href in page.xpath(".//@href")]
     bare = re.findall(r"(?i)\b(?:https?|ftp):[^\s<>\"']+|\bwww\.[^\s<>\"']+", _text(page))
-    if not all(map(_allowed, [*addresses, *bare])):
+    if not all(map(_is_allowed, [*addresses, *bare])):
         yield "link"
 
 
-def _allowed(address: str) -> bool:
-    """As browsers read it: a backslash is a slash, and controls are none."""
+def _is_allowed(address: str) -> bool:
+    """True if a browser would open an allowed host. Browsers read a backslash as a slash, and skip controls."""
     parts = urlsplit(re.sub(r"[\x00-\x20]", "", address).replace("\\", "/"))
     return parts.scheme in ("http", "https") and parts.hostname in HOSTS
 
 
-def _marked(page: html.HtmlElement, markers: int) -> Iterator[str]:
-    shown = "".join(sign for sign in normalize("NFKC", _text(page)) if category(sign) != "Cf")
-    if len(re.findall(r"[\[【]\s*\^?\d", shown)) > markers:
+def _find_markers(page: html.HtmlElement, markers: int) -> Iterator[str]:
+    visible = "".join(sign for sign in normalize("NFKC", _text(page)) if category(sign) != "Cf")
+    if len(re.findall(r"[\[【]\s*\^?\d", visible)) > markers:
         yield "marker"
 
 
@@ -143,16 +144,16 @@ def _text(page: html.HtmlElement) -> str:
 
 @every_attack
 def test_a_model_that_obeys_only_what_stands_outside_the_passages_never_says_a_canary(attack: Attack) -> None:
-    assert obeying_what_stands_outside(asked(attack)) == ANSWER
+    assert obey_outside(render_prompt(attack)) == ANSWER
 
 
 @every_attack
 def test_of_a_model_that_obeys_everything_no_image_no_foreign_link_and_no_foreign_marker_is_shown(
     attack: Attack,
 ) -> None:
-    written = obeying_everything(asked(attack))
+    written = obey_everything(render_prompt(attack))
     for size in (1, 7, len(written)):
-        answer = cited(written, attack, size)
+        answer = cite_in_pieces(written, attack, size)
         assert breaches(answer.text, markers=1) == set()
         assert [citation.n for citation in answer.citations] == [1]
         assert answer.text.startswith(ANSWER)
@@ -160,29 +161,29 @@ def test_of_a_model_that_obeys_everything_no_image_no_foreign_link_and_no_foreig
 
 @every_attack
 def test_the_second_model_does_obey(attack: Attack) -> None:
-    assert len(obeying_everything(asked(attack))) > len(ANSWER)
+    assert len(obey_everything(render_prompt(attack))) > len(ANSWER)
 
 
 @every_attack
 def test_each_attack_succeeds_where_nothing_is_defended(attack: Attack) -> None:
-    """Else the tests above would show nothing."""
-    written = obeying_everything(asked_without_defence(attack))
+    """Shows that the tests above would notice a missing defence."""
+    written = obey_everything(render_without_defence(attack))
     if attack.angled:
         written = written.translate(dict.fromkeys(map(ord, "<>")))
     assert (CANARY in written) if attack.goal == "canary" else (attack.goal in breaches(written, markers=1))
-    escaped = obeying_what_stands_outside(asked_without_defence(attack))
+    escaped = obey_outside(render_without_defence(attack))
     assert (escaped != ANSWER) == attack.escapes
 
 
 class ScriptedEncoder:
-    """The sentence that answers is nearer to the question than all others, as with the default model."""
+    """An encoder for which the answering sentence is nearest to the question, as with the default model."""
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
         cosines = [1.0, *(0.9 if text == "Water boils at 100 °C." else 0.6 for text in texts[1:])]
         return np.array([[cosine, (1 - cosine**2) ** 0.5] for cosine in cosines], np.float32)
 
 
-async def equally_rare(query: Query) -> Mapping[str, float]:
+async def equal_idf(query: Query) -> Mapping[str, float]:
     return dict.fromkeys(["water", "boil"], 1.0) if query.text else {}
 
 
@@ -190,7 +191,7 @@ async def equally_rare(query: Query) -> Mapping[str, float]:
 def test_an_answer_without_a_model_quotes_no_order_next_to_the_sentence_that_answers(attack: Attack) -> None:
     extractor = SentenceExtractor(
         encoder=ScriptedEncoder(),
-        idf=equally_rare,
+        idf=equal_idf,
         sentences=3,
         passages=5,
         threshold=0.0,

@@ -1,4 +1,4 @@
-"""A Llama of random weights behind vLLM and `ray.serve.llm`, in a graph of ours, on two CPUs: one a test run."""
+"""A Llama of random weights behind vLLM and `ray.serve.llm`, in our graph, on two CPUs: one per test run."""
 
 import os
 import sys
@@ -40,11 +40,11 @@ DOCUMENTS = {
 
 @pytest.fixture(scope="session")
 def engine(short_folder: Path) -> Iterator[Engine]:
-    """A Ray, whose metrics are half a second old at the most."""
+    """A Ray whose metrics are at most half a second old."""
     engine = Engine(find_free_port(), short_folder / "ray")
-    own = {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_metrics_report_interval_ms": "500"}
+    engine_environment = {"PYTHONPATH": os.pathsep.join(sys.path), "RAY_metrics_report_interval_ms": "500"}
     with pytest.MonkeyPatch.context() as environment:
-        for name, value in (RAY_ENVIRONMENT | OFFLINE | own).items():
+        for name, value in (RAY_ENVIRONMENT | OFFLINE | engine_environment).items():
             environment.setenv(name, value)
         environment.delenv("RAY_ADDRESS", raising=False)
         import ray
@@ -62,8 +62,8 @@ def engine(short_folder: Path) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def settings(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    """Of a gateway whose engine gives long answers, over a store with two documents."""
-    chosen = [
+    """Settings of a gateway whose engine gives long answers, over a store with two documents."""
+    overrides = [
         f"store.url={postgres.dsn}",
         "embedding={type: hashing, dimension: 64}",
         f"generation={{type: openai, model: {MODEL}, temperature: 0, max_tokens: {TOKENS}, fallback: none}}",
@@ -72,7 +72,7 @@ def settings(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Se
         "packing.tokens=200",
         "answering.budget=none",
     ]
-    settings = load_settings(None, "default", chosen, environment={})
+    settings = load_settings(None, "default", overrides, environment={})
     folder = tmp_path_factory.mktemp("documents")
     for name, text in DOCUMENTS.items():
         (folder / name).write_text(text)
@@ -120,7 +120,7 @@ def llama_settings(folder: Path) -> LlmSettings:
 
 @pytest.fixture
 def deployment(gateway: str) -> "DeploymentHandle":
-    """The graph's own, asked from here."""
+    """The handle of the graph's deployment of the engine."""
     from ray import serve
 
     return serve.get_deployment_handle(f"LLMServer:{MODEL}", app_name="rag")

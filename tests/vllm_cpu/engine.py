@@ -1,4 +1,4 @@
-"""What vLLM tells of itself from outside."""
+"""The metrics, logs and processes of vLLM, as seen from outside."""
 
 import asyncio
 import time
@@ -18,23 +18,23 @@ PATIENCE = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """The metrics of its Ray are on this port, and the logs in this folder."""
+    """An engine whose Ray serves metrics on this port, and writes logs to this folder."""
 
     port: int
     folder: Path
 
     @property
     def running(self) -> float:
-        """Requests that it works on."""
+        """The number of running requests."""
         return self._metric("ray_vllm_num_requests_running")
 
     @property
     def written(self) -> float:
-        """Tokens, ever."""
+        """The number of tokens generated since the start."""
         return self._metric("ray_vllm_generation_tokens_total")
 
-    async def settled_count(self) -> float:
-        """The tokens written, when two reports of the metrics agree: an idle engine's last report can be late."""
+    async def count_when_idle(self) -> float:
+        """Returns `written` when two reports of the metrics agree: an idle engine's last report can be late."""
         count, previous = self.written, -1.0
         while count != previous:
             await asyncio.sleep(1.5)
@@ -46,7 +46,7 @@ class Engine:
             lines = response.read().decode().splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
 
-    def logged(self, text: str) -> list[Path]:
+    def find_logs(self, text: str) -> list[Path]:
         logs = (self.folder / "session_latest" / "logs").rglob("*.*")
         return [log for log in logs if log.is_file() and text.encode() in log.read_bytes()]
 
@@ -59,7 +59,7 @@ async def eventually(condition: Callable[[], bool]) -> bool:
 
 
 def engine_cores() -> list[psutil.Process]:
-    """Of this test's own Ray."""
+    """The processes of vLLM's engines below this one."""
     return [process for process in psutil.Process().children(recursive=True) if "EngineCore" in _title(process)]
 
 

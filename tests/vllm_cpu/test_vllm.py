@@ -38,15 +38,15 @@ STEP = 0.001
 
 
 def test_an_answer_comes_in_pieces_with_time_between_and_its_tokens_are_counted(client: ChatClient) -> None:
-    async def timed() -> list[tuple[float, CompletionDelta]]:
+    async def time_deltas() -> list[tuple[float, CompletionDelta]]:
         deltas = client.stream(MESSAGES, temperature=0.0, max_tokens=64)
         return [(perf_counter(), delta) async for delta in deltas]
 
-    asyncio.run(timed())  # an engine is slow until it has answered once
-    told = asyncio.run(timed())
-    gaps = [after - before for (before, _), (after, _) in pairwise(told)]
+    asyncio.run(time_deltas())  # an engine is slow until it has answered once
+    timed_deltas = asyncio.run(time_deltas())
+    gaps = [after - before for (before, _), (after, _) in pairwise(timed_deltas)]
     assert sum(gap > STEP for gap in gaps) >= 2
-    last = told[-1][1]
+    last = timed_deltas[-1][1]
     assert last.usage is not None
     assert last.usage.completion_tokens == 64
     assert last.usage.prompt_tokens > len(MESSAGES[0]["content"])
@@ -74,8 +74,8 @@ def test_a_whole_answer_has_the_form_that_was_asked_for(client: ChatClient) -> N
     assert completion.logprobs
 
 
-def test_whoever_stops_reading_ends_the_work_of_the_engine(client: ChatClient, engine: Engine) -> None:
-    async def left() -> float:
+def test_a_reader_that_stops_ends_the_work_of_the_engine(client: ChatClient, engine: Engine) -> None:
+    async def stop_reading() -> float:
         async with aclosing(client.stream(MESSAGES, temperature=0.0, max_tokens=ENDLESS)) as deltas:
             await anext(deltas)
             assert await eventually(lambda: engine.running == 1)
@@ -83,30 +83,30 @@ def test_whoever_stops_reading_ends_the_work_of_the_engine(client: ChatClient, e
         assert await eventually(lambda: engine.running == 0)
         return engine.written - before
 
-    assert asyncio.run(left()) < ENDLESS / 2
+    assert asyncio.run(stop_reading()) < ENDLESS / 2
 
 
 def test_a_prompt_that_is_too_long_is_a_named_error(client: ChatClient) -> None:
-    async def refused() -> None:
-        asked = [{"role": "user", "content": "x" * WINDOW}]
-        async with aclosing(client.stream(asked, temperature=0.0, max_tokens=8)) as deltas:
+    async def send_long_prompt() -> None:
+        messages = [{"role": "user", "content": "x" * WINDOW}]
+        async with aclosing(client.stream(messages, temperature=0.0, max_tokens=8)) as deltas:
             await anext(deltas)
 
     with pytest.raises(RefusedError, match=rf"refused with 400: .*maximum context length is {WINDOW} tokens"):
-        asyncio.run(refused())
+        asyncio.run(send_long_prompt())
 
 
 def test_more_than_it_may_queue_is_refused_by_name_and_the_rest_is_answered(client: ChatClient) -> None:
-    async def crowd() -> list[Completion | BaseException]:
-        asked = [client.complete(MESSAGES, max_tokens=300) for _ in range(8)]
-        return await asyncio.gather(*asked, return_exceptions=True)
+    async def send_crowd() -> list[Completion | BaseException]:
+        requests = [client.complete(MESSAGES, max_tokens=300) for _ in range(8)]
+        return await asyncio.gather(*requests, return_exceptions=True)
 
-    told = asyncio.run(crowd())
-    refused = [str(each) for each in told if isinstance(each, OverloadedError)]
+    outcomes = asyncio.run(send_crowd())
+    refused = [str(outcome) for outcome in outcomes if isinstance(outcome, OverloadedError)]
     assert set(refused) == {"the deployment of llama: its queue is full"}
-    assert sum(isinstance(each, Completion) for each in told) == 8 - len(refused) >= 2
+    assert sum(isinstance(outcome, Completion) for outcome in outcomes) == 8 - len(refused) >= 2
 
 
 def test_no_prompt_is_in_any_log(client: ChatClient, engine: Engine) -> None:
-    assert engine.logged("LLMServer")
-    assert not engine.logged(CUSTOMERS)
+    assert engine.find_logs("LLMServer")
+    assert not engine.find_logs(CUSTOMERS)

@@ -43,24 +43,24 @@ def asking(gateway: str) -> Iterator[OpenAI]:
 
 
 @contextmanager
-def beside(deployment: "DeploymentHandle", settings: Settings, **generation: Any) -> Iterator[OpenAI]:
-    """A gateway in this process that asks the same engine, with other settings of its generation."""
+def serve_with_settings(deployment: "DeploymentHandle", settings: Settings, **generation: Any) -> Iterator[OpenAI]:
+    """A client of a gateway in this process that uses the same engine with other settings of its generation."""
     changed = settings.model_copy(update={"generation": settings.generation.model_copy(update=generation)})
-    there = connect_models(changed, {"generator": deployment}, VLLM)
-    graph = open_shared_resources(changed, there.remote_models, there.dependencies).build_services(changed)
+    models = connect_models(changed, {"generator": deployment}, VLLM)
+    graph = open_shared_resources(changed, models.remote_models, models.dependencies).build_services(changed)
     with serve_graph(graph) as address, OpenAI(base_url=f"{address}/v1", api_key="none", max_retries=0) as client:
         yield client
 
 
 def test_an_answer_comes_in_chunks_with_time_between(asking: OpenAI) -> None:
-    def arrivals() -> list[float]:
+    def list_arrivals() -> list[float]:
         chunks = asking.chat.completions.create(**ASKED, stream=True)
         return [perf_counter() for chunk in chunks if chunk.choices and chunk.choices[0].delta.content]
 
-    arrivals()  # an engine is slow until it has answered once
-    told = arrivals()
-    assert len(told) >= TOKENS / 4
-    assert sum(after - before > STEP for before, after in pairwise(told)) >= TOKENS / 10
+    list_arrivals()  # an engine is slow until it has answered once
+    times = list_arrivals()
+    assert len(times) >= TOKENS / 4
+    assert sum(after - before > STEP for before, after in pairwise(times)) >= TOKENS / 10
 
 
 def test_its_tokens_are_counted_and_an_answer_at_their_limit_says_so_and_cites_nothing(asking: OpenAI) -> None:
@@ -79,35 +79,33 @@ def test_its_tokens_are_counted_and_an_answer_at_their_limit_says_so_and_cites_n
 def test_streamed_or_not_it_is_the_same_answer(
     deployment: "DeploymentHandle", settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "rag_core.answering.generation.openai.fresh_nonce", lambda: "a-nonce"
-    )  # it stands in the prompt
-    with beside(deployment, settings, max_tokens=100) as asking:
-        whole = asking.chat.completions.create(**ASKED)
+    monkeypatch.setattr("rag_core.answering.generation.openai.fresh_nonce", lambda: "a-nonce")  # it is in the prompt
+    with serve_with_settings(deployment, settings, max_tokens=100) as asking:
+        completion = asking.chat.completions.create(**ASKED)
         chunks = list(asking.chat.completions.create(**ASKED, stream=True, stream_options={"include_usage": True}))
     texts = [chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices]
-    assert "".join(texts) == whole.choices[0].message.content
-    assert len(whole.choices[0].message.content or "") == 100
-    assert chunks[-1].usage == whole.usage
+    assert "".join(texts) == completion.choices[0].message.content
+    assert len(completion.choices[0].message.content or "") == 100
+    assert chunks[-1].usage == completion.usage
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["amid a stream", "before a whole answer"])
 def test_a_client_that_leaves_ends_the_work_of_the_engine(gateway: str, engine: Engine, stream: bool) -> None:
     async def leave() -> float:
-        before = await engine.settled_count()
+        before = await engine.count_when_idle()
         async with AsyncOpenAI(base_url=f"{gateway}/v1", api_key="none", max_retries=0) as client:
-            asked = asyncio.create_task(_first_words(client) if stream else client.chat.completions.create(**ASKED))
+            request = asyncio.create_task(_first_words(client) if stream else client.chat.completions.create(**ASKED))
             assert await eventually(lambda: engine.running == 1)
-            asked.cancel()
+            request.cancel()
             assert await eventually(lambda: engine.running == 0)
-        return await engine.settled_count() - before
+        return await engine.count_when_idle() - before
 
     # on a busy machine an answer can be complete before the client has left
     assert any(asyncio.run(leave()) < TOKENS for _ in range(5))
 
 
 async def _first_words(client: AsyncOpenAI) -> None:
-    """Reads no further, until it is cancelled."""
+    """Reads the first words, and then waits until it is cancelled."""
     async with await client.chat.completions.create(**ASKED, stream=True) as chunks:
         async for chunk in chunks:
             if chunk.choices[0].delta.content:
@@ -125,7 +123,7 @@ def test_a_prompt_that_is_too_long_is_a_problem_or_the_last_event(asking: OpenAI
 def test_with_a_fallback_a_prompt_that_is_too_long_is_answered_from_the_sources(
     deployment: "DeploymentHandle", settings: Settings
 ) -> None:
-    with beside(deployment, settings, fallback="extractive") as asking:
+    with serve_with_settings(deployment, settings, fallback="extractive") as asking:
         message = asking.chat.completions.create(**TOO_LONG).choices[0].message
     assert "replaced every 45 days" in (message.content or "")
     assert [citation.type for citation in message.annotations or ()] == ["url_citation"]
@@ -133,16 +131,18 @@ def test_with_a_fallback_a_prompt_that_is_too_long_is_answered_from_the_sources(
 
 
 def test_more_than_the_engine_may_queue_is_refused_with_a_time_to_come_back(gateway: str) -> None:
-    async def crowd() -> list[Any]:
+    async def send_crowd() -> list[Any]:
         async with AsyncOpenAI(base_url=f"{gateway}/v1", api_key="none", max_retries=0) as client:
-            asked = [client.chat.completions.create(**ASKED) for _ in range(8)]
-            return await asyncio.gather(*asked, return_exceptions=True)
+            requests = [client.chat.completions.create(**ASKED) for _ in range(8)]
+            return await asyncio.gather(*requests, return_exceptions=True)
 
-    told = asyncio.run(crowd())
-    refused = [each for each in told if isinstance(each, InternalServerError) and each.status_code == 503]
+    outcomes = asyncio.run(send_crowd())
+    refused = [
+        outcome for outcome in outcomes if isinstance(outcome, InternalServerError) and outcome.status_code == 503
+    ]
     assert 0 < len(refused) <= 4
-    assert {(each.code, each.response.headers["retry-after"]) for each in refused} == {("overloaded", "1")}
-    answered = [each for each in told if not isinstance(each, BaseException)]
+    assert {(refusal.code, refusal.response.headers["retry-after"]) for refusal in refused} == {("overloaded", "1")}
+    answered = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
     assert len(answered) == 8 - len(refused)
 
 

@@ -64,7 +64,7 @@ def endpoint(deployment: "DeploymentHandle") -> Iterator[str]:
     thread.join()
 
 
-def measured(id: str, passage: str) -> MeasuredAnswer:
+def answer_from(id: str, passage: str) -> MeasuredAnswer:
     question = Question(id=id, text="When?", grades={}, references=("At nine.",), answerable=True)
     trace = AnswerTrace(
         question=id,
@@ -81,7 +81,7 @@ def score(task: ScoreTask, *answers: MeasuredAnswer) -> list[MeasuredAnswer]:
 
 def test_a_random_model_grades_by_the_rubric_and_a_prompt_that_is_too_long_is_a_failed_sample(endpoint: str) -> None:
     task = RubricTask(url=endpoint, model=MODEL)
-    short, long = score(task, measured("short", "It opens at nine."), measured("long", "x" * WINDOW))
+    short, long = score(task, answer_from("short", "It opens at nine."), answer_from("long", "x" * WINDOW))
     assert list(short.measures) == ["rubric_faithfulness", "rubric_relevance", "rubric_completeness"]
     assert set(short.measures.values()) <= {0.0, 0.25, 0.5, 0.75, 1.0}
     assert all(len(reason) <= 200 for reason in short.reasons.values())
@@ -98,7 +98,7 @@ def test_garbage_is_a_failed_sample_of_every_ragas_measure_and_nothing_is_report
     monkeypatch.setattr("requests.post", lambda *arguments, **_: posts.append(arguments))
     monkeypatch.setattr("jobs.ragas_scores.MAX_TOKENS", 200)  # the window is short, and garbage never ends
     load = partial(load_embedder, settings.embedding)
-    answers = [measured(str(n), "It opens at nine.") for n in range(2)]
+    answers = [answer_from(str(n), "It opens at nine.") for n in range(2)]
     scored = score(RagasTask(url=endpoint, model=MODEL, load_embedder=load), *answers)
     assert [answer.measures for answer in scored] == [{}, {}]
     assert [answer.failures.keys() for answer in scored] == [list_ragas_inputs(answer).keys() for answer in answers]

@@ -37,7 +37,7 @@ def llama_files(folder: Path) -> Path:
 
 
 def _tokenizer_files(folder: Path) -> list[str]:
-    """Its tokens."""
+    """The files of the tokenizer."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
