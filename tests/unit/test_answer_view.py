@@ -15,7 +15,7 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 END = RunFinished("stop", None, 1.0, 0.3)
 
 
-def printed(events: Sequence[Event], terminal: bool = True, width: int = 80) -> str:
+def print_events(events: Sequence[Event], terminal: bool = True, width: int = 80) -> str:
     console = Console(file=io.StringIO(), force_terminal=terminal, width=width)
     streamed = AnswerPrinter(console)
     for event in events:
@@ -33,12 +33,12 @@ CITED = [
 ]
 
 
-def test_on_a_terminal_markers_are_superscripts_and_nothing_else_is() -> None:
-    assert printed(CITED) == "Keys are replaced ¹². A list[3] stays.\n"
+def test_markers_on_a_terminal_are_superscripts_and_nothing_else_is() -> None:
+    assert print_events(CITED) == "Keys are replaced ¹². A list[3] stays.\n"
 
 
-def test_in_a_pipe_the_text_is_as_it_is() -> None:
-    assert printed(CITED, terminal=False) == "Keys are replaced [12]. A list[3] stays.\n"
+def test_text_in_a_pipe_is_unchanged() -> None:
+    assert print_events(CITED, terminal=False) == "Keys are replaced [12]. A list[3] stays.\n"
 
 
 def test_markers_in_the_middle_of_a_delta_are_found() -> None:
@@ -48,17 +48,17 @@ def test_markers_in_the_middle_of_a_delta_are_found() -> None:
         CitationAdded(citation(2, claim=(8, 15), span=(16, 19))),
         END,
     ]
-    assert printed(events) == "One¹ and two². \n"
+    assert print_events(events) == "One¹ and two². \n"
 
 
 def test_lines_are_broken_between_words_whatever_the_pieces() -> None:
     pieces = [TextDelta(piece) for piece in ("The quick bro", "wn fox jumps ov", "er the lazy dog.")]
-    assert printed([*pieces, END], width=16) == "The quick brown \nfox jumps over \nthe lazy dog.\n"
+    assert print_events([*pieces, END], width=16) == "The quick brown \nfox jumps over \nthe lazy dog.\n"
 
 
-def test_what_is_withdrawn_is_said_so() -> None:
+def test_withdrawn_text_is_marked_as_withdrawn() -> None:
     events = [TextDelta("A lie."), TextRetracted("not supported"), TextDelta("Nothing."), END]
-    assert printed(events, terminal=False) == "A lie.\n\nThis text was withdrawn: not supported.\n\nNothing.\n"
+    assert print_events(events, terminal=False) == "A lie.\n\nThis text was withdrawn: not supported.\n\nNothing.\n"
 
 
 def test_each_source_is_shown_once_with_its_quotes() -> None:
@@ -78,15 +78,15 @@ def test_each_source_is_shown_once_with_its_quotes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("days", "shown"),
+    ("days", "expected"),
     [
         *[(0, "today"), (1, "1 day old"), (13, "13 days old"), (14, "2 weeks old"), (59, "8 weeks old")],
         *[(90, "3 months old"), (400, "1 year old"), (900, "2 years old")],
     ],
 )
-def test_an_age_is_told_in_the_largest_unit_that_is_not_coarse(days: int, shown: str) -> None:
+def test_an_age_is_printed_in_the_largest_unit_that_is_not_coarse(days: int, expected: str) -> None:
     dated = replace(citation(1, claim=(0, 1), span=(1, 2)), updated_at=NOW - timedelta(days=days))
-    assert format_age(dated, NOW) == shown
+    assert format_age(dated, NOW) == expected
 
 
 def test_the_last_line_says_how_the_answer_was_judged_and_how_much_of_it_is_cited() -> None:

@@ -21,7 +21,7 @@ class Clock:
         return self.now
 
 
-def made(clock: Clock, jitter: float = 0.0) -> Breaker:
+def build_breaker(clock: Clock, jitter: float = 0.0) -> Breaker:
     return Breaker("the reranker", clock=clock, jitter=lambda: jitter)
 
 
@@ -37,7 +37,7 @@ def succeed(breaker: Breaker) -> None:
 
 
 def test_four_failures_leave_it_closed_and_the_fifth_opens_it() -> None:
-    breaker = made(Clock())
+    breaker = build_breaker(Clock())
     fail(breaker, 4)
     assert breaker.state == "closed"
     fail(breaker)
@@ -46,8 +46,8 @@ def test_four_failures_leave_it_closed_and_the_fifth_opens_it() -> None:
         succeed(breaker)
 
 
-def test_a_success_between_failures_starts_the_count_anew() -> None:
-    breaker = made(Clock())
+def test_a_success_between_failures_restarts_the_count() -> None:
+    breaker = build_breaker(Clock())
     fail(breaker, 4)
     succeed(breaker)
     fail(breaker, 4)
@@ -55,8 +55,8 @@ def test_a_success_between_failures_starts_the_count_anew() -> None:
 
 
 @pytest.mark.parametrize("error", [UsageError("?"), OverloadedError("!"), asyncio.CancelledError()])
-def test_what_the_caller_did_or_load_or_a_cancelled_call_opens_nothing(error: BaseException) -> None:
-    breaker = made(Clock())
+def test_usage_errors_overload_and_cancelled_calls_open_no_circuit(error: BaseException) -> None:
+    breaker = build_breaker(Clock())
     fail(breaker, 20, error)
     assert breaker.state == "closed"
     fail(breaker, 4)
@@ -67,7 +67,7 @@ def test_what_the_caller_did_or_load_or_a_cancelled_call_opens_nothing(error: Ba
 
 def test_pauses_double_from_1_to_60_seconds_and_a_success_brings_them_back_to_1() -> None:
     clock = Clock()
-    breaker = made(clock)
+    breaker = build_breaker(clock)
     fail(breaker, 5)
     for pause in (1, 2, 4, 8, 16, 32, 60, 60):
         clock.now += pause - 0.01
@@ -85,7 +85,7 @@ def test_pauses_double_from_1_to_60_seconds_and_a_success_brings_them_back_to_1(
 
 def test_after_2000_openings_in_a_row_the_pause_is_still_60_seconds() -> None:
     clock = Clock()
-    breaker = made(clock)
+    breaker = build_breaker(clock)
     fail(breaker, 5)
     for _ in range(2000):
         clock.now += 61
@@ -97,7 +97,7 @@ def test_after_2000_openings_in_a_row_the_pause_is_still_60_seconds() -> None:
 
 def test_jitter_shortens_a_pause_by_up_to_a_half() -> None:
     clock = Clock()
-    breaker = made(clock, jitter=1.0)
+    breaker = build_breaker(clock, jitter=1.0)
     fail(breaker, 5)
     clock.now += 0.49
     assert breaker.state == "open"
@@ -107,7 +107,7 @@ def test_jitter_shortens_a_pause_by_up_to_a_half() -> None:
 
 def test_half_open_one_call_tries_and_the_others_are_refused() -> None:
     clock = Clock()
-    breaker = made(clock)
+    breaker = build_breaker(clock)
     fail(breaker, 5)
     clock.now += 2
     with breaker.protect():
@@ -119,7 +119,7 @@ def test_half_open_one_call_tries_and_the_others_are_refused() -> None:
 
 def test_a_trial_that_is_cancelled_lets_another_try() -> None:
     clock = Clock()
-    breaker = made(clock)
+    breaker = build_breaker(clock)
     fail(breaker, 5)
     clock.now += 2
     fail(breaker, 1, asyncio.CancelledError())
@@ -130,7 +130,7 @@ def test_a_trial_that_is_cancelled_lets_another_try() -> None:
 
 def test_calls_that_began_before_it_opened_change_nothing_any_more() -> None:
     clock = Clock()
-    breaker = made(clock)
+    breaker = build_breaker(clock)
     late, failing = breaker.protect(), breaker.protect()
     late.__enter__()
     failing.__enter__()
@@ -145,7 +145,7 @@ def test_calls_that_began_before_it_opened_change_nothing_any_more() -> None:
 
 def test_nor_do_they_count_once_it_is_closed_again() -> None:
     clock = Clock()
-    breaker = made(clock)
+    breaker = build_breaker(clock)
     failing = [breaker.protect() for _ in range(5)]
     for call in failing:
         call.__enter__()
@@ -159,12 +159,12 @@ def test_nor_do_they_count_once_it_is_closed_again() -> None:
 
 
 class Calls(RuleBasedStateMachine):
-    """Calls that overlap and end in any order, beside what the drawing in the module promises."""
+    """Calls that overlap and end in any order, next to what the drawing in the module promises."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = Clock()
-        self.breaker = made(self.clock)
+        self.breaker = build_breaker(self.clock)
         self.open_calls: list[AbstractContextManager[None]] = []
         self.trial: AbstractContextManager[None] | None = None
 

@@ -21,17 +21,17 @@ OPTIONS = Clarification(question="Which one?", options=("Oslo office", "Bergen o
 
 
 class ScriptedAnswerer:
-    """Answers with the question in capitals. `asked` holds the questions with their sessions.
+    """Answers with the question in capitals. `calls` holds the questions with their sessions.
 
     "ambiguous" is asked back, "interrupt" raises KeyboardInterrupt, and "fail" raises UnavailableError.
     """
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
+        self.calls: list[tuple[str, str]] = []
         self.traced: list[tuple[str, str]] = []
 
     def ask(self, question: str, session_id: str, show_event: ShowEvent) -> tuple[Reply, str]:
-        self.asked.append((question, session_id))
+        self.calls.append((question, session_id))
         if question == "interrupt":
             raise KeyboardInterrupt
         if question == "fail":
@@ -74,7 +74,7 @@ class Terminal:
 
     @property
     def questions(self) -> list[str]:
-        return [question for question, _ in self.answerer.asked]
+        return [question for question, _ in self.answerer.calls]
 
 
 @pytest.fixture
@@ -86,14 +86,14 @@ def test_each_line_is_a_question_of_one_session_which_is_printed(terminal: Termi
     ran = terminal.chat("where?", "", "when?")
     assert ran.code == 0
     assert terminal.questions == ["where?", "when?"]
-    (session,) = {session for _, session in terminal.answerer.asked}
+    (session,) = {session for _, session in terminal.answerer.calls}
     assert ran.err == f"session {session}; to continue it: rag chat --session {session}\n"
     assert "searched as: where? in Oslo\n\nWHERE?\n" in ran.out
 
 
 def test_a_session_is_continued_and_new_begins_another(terminal: Terminal) -> None:
     terminal.chat("where?", "/new", "when?", options=["--session", "mine"])
-    (_, first), (_, second) = terminal.answerer.asked
+    (_, first), (_, second) = terminal.answerer.calls
     assert first == "mine"
     assert second not in ("", "mine")
 
@@ -139,7 +139,7 @@ def test_nul_is_dropped(terminal: Terminal) -> None:
     assert uri.endswith("/docs/keys.md")
 
 
-def test_a_failure_is_reported_and_the_chat_goes_on_and_ends_with_1(terminal: Terminal) -> None:
+def test_a_failure_is_reported_and_the_chat_continues_and_ends_with_1(terminal: Terminal) -> None:
     ran = terminal.chat("fail", "where?")
     assert (ran.code, terminal.questions) == (1, ["fail", "where?"])
     assert "error: the model is away" in ran.err

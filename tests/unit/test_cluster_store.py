@@ -14,7 +14,7 @@ from rag_core.storage.publishing import WriteTarget
 
 
 @pytest.mark.parametrize("dsn", ["host=/run/postgresql dbname=rag", "env:RAG_DSN"])
-def test_a_store_behind_a_socket_is_refused_including_one_that_a_reference_names(
+def test_a_store_on_a_socket_is_refused_including_one_that_a_reference_names(
     dsn: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAG_DSN", "host=/run/postgresql dbname=rag")

@@ -16,8 +16,8 @@ from rag_core.types import Matrix
 SENTENCES = " ".join(f"Sentence number {i} says something about keys." for i in range(30))
 
 
-class Scripted:
-    """Fails as told, for each call in turn; then, and for every text but bad ones, gives unit vectors."""
+class ScriptedEncoder:
+    """Raises the scripted errors, one for each call; then returns unit vectors for every text but bad ones."""
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)
@@ -56,8 +56,8 @@ def no_waiting() -> Iterator[None]:
         yield
 
 
-def embedder(monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> Scripted:
-    scripted = Scripted(*failures)
+def embedder(monkeypatch: pytest.MonkeyPatch, *failures: Exception) -> ScriptedEncoder:
+    scripted = ScriptedEncoder(*failures)
     monkeypatch.setattr(indexing, "load_shared_encoder", lambda _: scripted)
     return scripted
 
@@ -73,7 +73,7 @@ def test_a_file_that_is_not_there_is_not_found(tmp_path: Path) -> None:
         parse_pdf(tmp_path / "none.pdf")
 
 
-def test_what_is_no_pdf_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_pdf_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "keys.pdf"
     path.write_text("# Keys")
     with pytest.raises(ValueError, match=r"keys.pdf is not a PDF"):
@@ -180,7 +180,7 @@ def test_a_model_that_is_not_there_is_not_asked_again(monkeypatch: pytest.Monkey
         (ModelError("gone"), False),
     ],
 )
-def test_only_what_may_pass_by_itself_is_transient(error: Exception, transient: bool) -> None:
+def test_only_a_failure_that_can_pass_by_itself_is_transient(error: Exception, transient: bool) -> None:
     assert is_transient(error) is transient
 
 

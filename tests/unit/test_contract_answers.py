@@ -43,8 +43,8 @@ KEYS_ID, LOCKS_ID = UUID(int=1), UUID(int=2)
 NOT_EXPANDED = "the question is not expanded: "
 
 
-class Written:
-    """Writes what it is told to, and notes its prompts."""
+class WritingGenerator:
+    """Writes its `text`, and records its prompts."""
 
     def __init__(self) -> None:
         self.text: str | Exception = ""
@@ -58,11 +58,11 @@ class Written:
             yield letter
 
 
-WRITTEN = Written()
+GENERATOR = WritingGenerator()
 
 
-def written() -> Written:
-    return WRITTEN
+def build_generator() -> WritingGenerator:
+    return GENERATOR
 
 
 @pytest.fixture(autouse=True)
@@ -74,10 +74,10 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> Written:
-    generate_by(monkeypatch, type="python", object=f"{__name__}:written")
-    WRITTEN.prompts.clear()
-    return WRITTEN
+def generator(monkeypatch: pytest.MonkeyPatch) -> WritingGenerator:
+    generate_by(monkeypatch, type="python", object=f"{__name__}:build_generator")
+    GENERATOR.prompts.clear()
+    return GENERATOR
 
 
 def generate_by(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
@@ -113,8 +113,8 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_a_question_is_expanded_by_terms_that_it_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = ["serious adverse ev", "ents, SAEs, safety reports,\n- reported, Serious adverse events, filed when."]
-    with profile_with(monkeypatch, stream_response(*told)) as endpoint:
+    pieces = ["serious adverse ev", "ents, SAEs, safety reports,\n- reported, Serious adverse events, filed when."]
+    with profile_with(monkeypatch, stream_response(*pieces)) as endpoint:
         assert expand_query(QUESTION) == f"{QUESTION} serious adverse events safety reports filed when"
     [request] = endpoint.requests
     assert request.body["temperature"] == 0.1
@@ -126,11 +126,11 @@ def test_at_most_eight_terms_are_added(monkeypatch: pytest.MonkeyPatch) -> None:
         assert expand_query("which?").split() == ["which?", *(f"term{n}" for n in range(8))]
 
 
-@pytest.mark.parametrize("told", ["none", "NONE.", "", "SAEs, reported", "So it is. " * 7])
+@pytest.mark.parametrize("reply", ["none", "NONE.", "", "SAEs, reported", "So it is. " * 7])
 def test_without_new_terms_a_question_stays_as_it_is(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, told: str
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, reply: str
 ) -> None:
-    with profile_with(monkeypatch, stream_response(told)):
+    with profile_with(monkeypatch, stream_response(reply)):
         assert expand_query(QUESTION) == QUESTION
     assert warnings(caplog) == []
 
@@ -193,7 +193,7 @@ def test_a_question_that_is_very_long_is_not_sent_to_be_expanded(
     assert warnings(caplog)[0].endswith("must have 1 to 1000 characters, got 1001")
 
 
-def test_an_event_loop_may_run_where_a_question_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_is_expanded_inside_a_running_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask() -> str:
         return expand_query(QUESTION)
 
@@ -253,10 +253,10 @@ def test_settings_that_break_a_rule_do_not_keep_a_question_back(
     assert "nobody" in caplog.text
 
 
-def test_an_answer_cites_the_chunks_by_their_places(scripted: Written) -> None:
-    scripted.text = "Keys are rotated every week [2]. Locks are oiled in spring [1]."
+def test_an_answer_cites_the_chunks_by_their_places(generator: WritingGenerator) -> None:
+    generator.text = "Keys are rotated every week [2]. Locks are oiled in spring [1]."
     assert generate_answer("What is done?", chunks()) == GeneratedResponse(
-        answer_text=scripted.text,
+        answer_text=generator.text,
         citations=[
             Citation(n=2, chunk_id=KEYS_ID, text_excerpt="Keys are rotated every week by Ada.", filename="the keys.md"),
             Citation(n=1, chunk_id=LOCKS_ID, text_excerpt=LOCKS, filename="locks.pdf"),
@@ -265,55 +265,57 @@ def test_an_answer_cites_the_chunks_by_their_places(scripted: Written) -> None:
     )
 
 
-def test_the_generator_reads_all_chunks_in_their_order_and_the_question_as_it_was_asked(scripted: Written) -> None:
-    scripted.text = "So it is [1]."
-    given = [chunk(f"Text number {n}.") for n in range(40)]
-    generate_answer("what  is\nit?", given)
-    [prompt] = scripted.prompts
+def test_the_generator_reads_all_chunks_in_their_order_and_the_question_as_it_was_asked(
+    generator: WritingGenerator,
+) -> None:
+    generator.text = "So it is [1]."
+    texts = [chunk(f"Text number {n}.") for n in range(40)]
+    generate_answer("what  is\nit?", texts)
+    [prompt] = generator.prompts
     assert prompt.query.text == "what  is\nit?"
     assert [(passage.n, passage.text) for passage in prompt.passages] == [
-        (n, each.text) for n, each in enumerate(given, 1)
+        (n, row.text) for n, row in enumerate(texts, 1)
     ]
     assert prompt.hits == ()
 
 
-def test_confidence_is_the_share_of_sentences_that_are_cited(scripted: Written) -> None:
-    scripted.text = "Keys are rotated every week [2]. Nobody knows why."
+def test_confidence_is_the_share_of_sentences_that_are_cited(generator: WritingGenerator) -> None:
+    generator.text = "Keys are rotated every week [2]. Nobody knows why."
     assert generate_answer("What is done?", chunks()).confidence == 0.5
 
 
-def test_a_marker_of_no_chunk_is_not_shown(scripted: Written) -> None:
-    scripted.text = "Keys are rotated every week [2][7]."
+def test_a_marker_of_no_chunk_is_not_shown(generator: WritingGenerator) -> None:
+    generator.text = "Keys are rotated every week [2][7]."
     response = generate_answer("What is done?", chunks())
     assert response.answer_text == "Keys are rotated every week [2]."
     assert [citation.n for citation in response.citations] == [2]
 
 
-def test_chunks_that_do_not_answer_are_not_cited(scripted: Written) -> None:
-    scripted.text = ""
+def test_chunks_that_do_not_answer_are_not_cited(generator: WritingGenerator) -> None:
+    generator.text = ""
     assert generate_answer("What is done?", chunks()) == GeneratedResponse(
         answer_text=ABSTENTION, citations=[], confidence=0.0
     )
 
 
-def test_dictionaries_of_the_caller_are_answered_from_like_chunks(scripted: Written) -> None:
-    scripted.text = "Keys are rotated every week [2]. Locks are oiled in spring [1]."
-    plain = [dict(each) for each in chunks()]
-    as_read_from_json = [{**each, "chunk_id": str(each["chunk_id"])} for each in plain]
+def test_dictionaries_of_the_caller_are_answered_from_like_chunks(generator: WritingGenerator) -> None:
+    generator.text = "Keys are rotated every week [2]. Locks are oiled in spring [1]."
+    plain = [dict(row) for row in chunks()]
+    as_read_from_json = [{**row, "chunk_id": str(row["chunk_id"])} for row in plain]
     answer = generate_answer("What is done?", chunks())
     assert generate_answer("What is done?", plain) == generate_answer("What is done?", as_read_from_json) == answer
 
 
 @pytest.mark.parametrize("key", CHUNK_KEYS)
 def test_a_chunk_that_lacks_a_key_is_a_value_error_that_names_it(key: str) -> None:
-    plain = [dict(each) for each in chunks()]
+    plain = [dict(row) for row in chunks()]
     del plain[1][key]
     for take in (generate_answer, rerank_chunks):
         with pytest.raises(ValueError, match=rf"chunks\[1\] must have the keys .*; missing: {key}$"):
             take("What is done?", plain)
 
 
-def test_an_id_that_is_no_uuid_is_a_value_error() -> None:
+def test_an_id_that_is_not_a_uuid_is_a_value_error() -> None:
     with pytest.raises(ValueError, match=r"chunks\[0\]: chunk_id must be a UUID, got 7"):
         generate_answer("What is done?", [{**chunk(KEYS), "chunk_id": 7}])
 
@@ -336,8 +338,8 @@ def test_without_chunks_or_words_there_is_nothing_to_answer() -> None:
         generate_answer(" \n", chunks())
 
 
-def test_a_generator_that_breaks_is_a_runtime_error(scripted: Written) -> None:
-    scripted.text = KeyError("bad")
+def test_a_generator_that_breaks_is_a_runtime_error(generator: WritingGenerator) -> None:
+    generator.text = KeyError("bad")
     with pytest.raises(RuntimeError, match="the question cannot be answered: KeyError: 'bad'"):
         generate_answer("What is done?", chunks())
 
@@ -347,9 +349,9 @@ def test_a_language_model_answers_from_the_chunks(monkeypatch: pytest.MonkeyPatc
         response = generate_answer("How often are keys rotated?", chunks())
     assert response.answer_text == "Every week [2]."
     assert [citation.chunk_id for citation in response.citations] == [KEYS_ID]
-    [[*_, asked]] = endpoint.prompts
-    assert LOCKS in asked["content"]
-    assert KEYS in asked["content"]
+    [[*_, message]] = endpoint.prompts
+    assert LOCKS in message["content"]
+    assert KEYS in message["content"]
 
 
 def test_a_language_model_may_say_that_the_chunks_do_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -384,7 +386,7 @@ def test_an_answer_that_is_late_is_a_runtime_error(monkeypatch: pytest.MonkeyPat
         generate_answer("How often are keys rotated?", chunks())
 
 
-def test_where_the_model_fails_at_once_sentences_answer_with_a_warning(
+def test_if_the_model_fails_at_once_sentences_answer_with_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
@@ -404,19 +406,19 @@ def test_without_a_model_the_sentences_that_answer_are_quoted() -> None:
         Citation(n=2, chunk_id=KEYS_ID, text_excerpt="Keys are rotated every week by Ada.", filename="the keys.md")
         in response.citations
     )
-    assert all(f"{each.text_excerpt} [{each.n}]" in response.answer_text for each in response.citations)
+    assert all(f"{citation.text_excerpt} [{citation.n}]" in response.answer_text for citation in response.citations)
 
 
 def test_without_a_model_what_chunks_do_not_speak_of_is_not_answered() -> None:
     assert generate_answer("Which zebra won the regatta?", chunks()).answer_text == ABSTENTION
 
 
-def test_of_a_handful_of_chunks_all_words_of_the_question_count_alike_each_in_its_languages() -> None:
+def test_few_chunks_weigh_all_words_of_the_question_alike_each_in_its_languages() -> None:
     texts: Sequence[RetrievedChunk] = [
         chunk("Die Schlüssel liegen dort.", language="de"),
         chunk("Keys lie there.", language="en"),
     ]
-    rarities = EqualRarities([generation._passage_from_chunk(n, each) for n, each in enumerate(texts, 1)])
+    rarities = EqualRarities([generation._passage_from_chunk(n, row) for n, row in enumerate(texts, 1)])
     idf = asyncio.run(rarities.idf(Query(text="Are the keys Schlüssel?")))
     assert {"key": 1.0, "schlussel": 1.0}.items() <= idf.items()
     assert set(idf.values()) == {1.0}

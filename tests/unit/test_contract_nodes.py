@@ -114,7 +114,7 @@ def test_a_memory_store_keeps_turns_and_participants_and_forgets_the_oldest_sess
         for number in range(MAX_SESSIONS + 1):
             await store.save_turn(str(number), turn(0, str(number)))
         await store.save_turn("1", Turn(session_id="1", role="assistant", content="hi"))
-        assert [each.content for each in await store.get_history("1", 5)] == ["1", "hi"]
+        assert [message.content for message in await store.get_history("1", 5)] == ["1", "hi"]
         assert await store.get_history("0", 5) == []
         assert (await store.get_session("1")).participants == ("user", "assistant")
         return store
@@ -174,7 +174,7 @@ def test_metadata_is_completed_and_own_values_stay() -> None:
     assert metadata["source"] == "d"
 
 
-def test_vectors_go_to_a_store_that_is_given_and_are_found_there() -> None:
+def test_vectors_go_to_the_configured_store_and_are_found_in_it() -> None:
     store = MemoryVectorStore(64)
     chunks = [
         {"id": "c1", "document_id": "d", "content": "Keys are rotated.", "metadata": {"source": "d", "page": None}},
@@ -246,7 +246,7 @@ def test_a_document_that_is_temporarily_unreadable_is_read_again(
     max_retries: int, loaded: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "keys.txt").write_text("Keys are rotated.")
-    monkeypatch.setattr(document_loader, "open_files_source", lambda *given: Flaky(open_files_source(*given)))
+    monkeypatch.setattr(document_loader, "open_files_source", lambda *arguments: Flaky(open_files_source(*arguments)))
     retry = RetryConfig(max_retries=max_retries)
     loader = build("DocumentLoader", source_type="file", source_config={"path": str(tmp_path)}, retry_config=retry)
     assert len(run(loader)["documents"]) == loaded
@@ -267,8 +267,8 @@ def test_a_document_keeps_the_chunks_or_the_vector_that_it_brings() -> None:
     chunks = [{"start_index": 0, "end_index": 5}, {"start_index": 6, "end_index": 12, "embedding": [1.0, 0.0]}]
     document = document_from_dict({"id": "d", "content": "Keys. Gates.", "chunks": chunks})
     assert [(span.start, span.end, span.vector) for span in document.given] == [(0, 5, ()), (6, 12, (1.0, 0.0))]
-    (whole,) = document_from_dict({"id": "d", "content": "Keys.", "embedding": [0.6, 0.8]}).given
-    assert (whole.start, whole.end, whole.vector) == (0, 5, (0.6, 0.8))
+    (chunk,) = document_from_dict({"id": "d", "content": "Keys.", "embedding": [0.6, 0.8]}).given
+    assert (chunk.start, chunk.end, chunk.vector) == (0, 5, (0.6, 0.8))
 
 
 def result(id: str, content: str, score: float = 1.0, **metadata: Any) -> dict[str, Any]:
@@ -350,7 +350,7 @@ def test_a_stream_yields_text_and_citations_in_turn() -> None:
     assert citation == {"id": "1", "source_id": "chunk_1", "snippet": "Keys are rotated every week."}
 
 
-def test_a_stream_without_an_answer_says_so() -> None:
+def test_a_stream_without_an_answer_is_the_abstention() -> None:
     node = build_generator("StreamingGenerator")
     assert asyncio.run(read_stream(node, query="zebras in Lisbon?", context=CONTEXT)) == [{"text": ABSTENTION}]
 
@@ -408,8 +408,8 @@ def test_after_a_change_of_the_subject_there_is_no_history_to_use() -> None:
     assert (shifted["is_shift"], shifted["conversation_history"]) == (True, [])
     followed = run(node, query="who may rotate them?", conversation_history=history)
     assert (followed["is_shift"], followed["conversation_history"]) == (False, history)
-    asked = {"role": "user", "content": "rotate keys"}
-    assert run(node, query="rotate keys", conversation_history=[asked])["drift"] is None
+    message = {"role": "user", "content": "rotate keys"}
+    assert run(node, query="rotate keys", conversation_history=[message])["drift"] is None
 
 
 def test_a_citation_of_an_unknown_source_is_a_value_error() -> None:

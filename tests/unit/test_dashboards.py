@@ -84,8 +84,8 @@ def test_every_expression_of_panels_and_runbook_parses(tmp_path: Path) -> None:
     path = tmp_path / "expressions.yaml"
     path.write_text(yaml.safe_dump({"groups": [{"name": "expressions", "rules": rules}]}))
     command = [str(find_program("promtool")), "check", "rules", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
 
 
 def test_variables_name_labels_of_the_metrics_that_they_read() -> None:

@@ -78,8 +78,8 @@ def test_the_shipped_profiles_know_their_sources(metadata: Metadata, profile: st
     assert detect_profile(metadata, read_detection().patterns) == profile
 
 
-def test_beside_a_file_only_its_own_profiles_are_detected(tmp_path: Path) -> None:
-    """A shipped one would be laid over what the file says."""
+def test_with_a_file_only_its_profiles_are_detected(tmp_path: Path) -> None:
+    """A shipped profile would override the settings of the file."""
     file = tmp_path / "rag.yaml"
     file.write_text("profiles: {mine: {detect: {source: [pmc]}}, dailymed: {chunking: {tokens: 100}}}")
     signs = read_detection(file).patterns

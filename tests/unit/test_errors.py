@@ -24,36 +24,42 @@ from rag_core.errors import (
 _LINE = re.compile(r"^([│├└─ ]*)(\w+Error) +(?:exit (\d)|a row|a worker)?")
 
 
-def drawn() -> dict[str, tuple[str, int | None]]:
+def read_error_tree() -> dict[str, tuple[str, int | None]]:
     """Every class of the docstring's tree, with its parent and the exit code that stands beside it."""
     tree: dict[str, tuple[str, int | None]] = {}
     above: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
-        if found := _LINE.match(line):
-            depth = len(found[1]) // 4
-            above[depth:] = [found[2]]
-            tree[found[2]] = (above[depth - 1] if depth else "Exception", int(found[3]) if found[3] else None)
+        if match := _LINE.match(line):
+            depth = len(match[1]) // 4
+            above[depth:] = [match[2]]
+            tree[match[2]] = (above[depth - 1] if depth else "Exception", int(match[3]) if match[3] else None)
     return tree
 
 
-def defined() -> dict[str, type[RagError]]:
-    return {name: each for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, RagError)}
+def list_error_classes() -> dict[str, type[RagError]]:
+    return {
+        name: error_class
+        for name, error_class in vars(errors).items()
+        if isinstance(error_class, type) and issubclass(error_class, RagError)
+    }
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
-    assert {name: each.__bases__[0].__name__ for name, each in defined().items()} == {
-        name: parent for name, (parent, _) in drawn().items()
+    assert {name: error_class.__bases__[0].__name__ for name, error_class in list_error_classes().items()} == {
+        name: parent for name, (parent, _) in read_error_tree().items()
     }
 
 
 def test_the_exit_codes_are_as_drawn_and_those_below_have_their_parents() -> None:
-    tree = drawn()
+    tree = read_error_tree()
 
     def exit_code(name: str) -> int:
         parent, code = tree[name]
         return code if code is not None else exit_code(parent)
 
-    assert {name: each.exit_code for name, each in defined().items()} == {name: exit_code(name) for name in tree}
+    assert {name: error_class.exit_code for name, error_class in list_error_classes().items()} == {
+        name: exit_code(name) for name in tree
+    }
     assert {code for _, code in tree.values() if code is not None} == {1, 2, 3, 5}
 
 
@@ -64,7 +70,7 @@ def examples() -> list[RagError]:
         DocumentError: DocumentError("parse", "page 3 has no text layer", True, "skipped"),
         TransientError: TransientError("read", "connection reset", True),
     }
-    return [special.get(each) or each("a message") for each in defined().values()]
+    return [special.get(error_class) or error_class("a message") for error_class in list_error_classes().values()]
 
 
 @pytest.mark.parametrize("error", examples(), ids=lambda error: type(error).__name__)
@@ -92,7 +98,7 @@ def test_the_first_line_of_a_message_is_without_the_advice_below_it() -> None:
     assert first_line(OSError()) == ""
 
 
-def test_errors_of_an_object_of_ones_own_are_translated_and_ours_are_not() -> None:
+def test_errors_of_a_users_own_object_are_translated_and_ours_are_not() -> None:
     with (
         pytest.raises(JudgeError, match=r"^ZeroDivisionError: division by zero$") as caught,
         translate_foreign_errors(JudgeError),

@@ -87,7 +87,7 @@ def test_a_single_feature_wins_over_its_phase(tmp_path: Path) -> None:
     assert (settings.guard.mode, settings.telemetry.replies) == ("flag", False)
 
 
-def test_what_the_user_has_set_wins_over_features_from_any_place(tmp_path: Path) -> None:
+def test_settings_of_the_user_from_any_place_win_over_features(tmp_path: Path) -> None:
     guard = "guard: {enabled: true}\nprofiles: {mine: {conversation: {topic_shift: {type: drift}}}}\n"
     environment = {"RAG_FEATURES__GUARD": "false", "RAG_FEATURES__TOPIC_SHIFT": "false"}
     settings = load(guard, tmp_path, "features.scan=false", profile="mine", **environment)

@@ -39,7 +39,7 @@ def no_waits() -> Iterator[None]:
         yield
 
 
-def scripted_door(*steps: httpx2.Response | Exception, key: str = "") -> tuple[HttpDoor, list[httpx2.Request]]:
+def script_door(*steps: httpx2.Response | Exception, key: str = "") -> tuple[HttpDoor, list[httpx2.Request]]:
     """A door whose gateway takes one step after the other, and the requests that it receives."""
     requests: list[httpx2.Request] = []
 
@@ -59,7 +59,7 @@ def busy(status: int, seconds: int) -> httpx2.Response:
 
 def test_a_search_is_sent_again_after_a_lost_connection_and_while_the_gateway_is_busy() -> None:
     lost = httpx2.ConnectError("refused")
-    door, requests = scripted_door(lost, busy(503, 1), busy(429, 60), httpx2.Response(200, json=EMPTY), key="rk_1")
+    door, requests = script_door(lost, busy(503, 1), busy(429, 60), httpx2.Response(200, json=EMPTY), key="rk_1")
     assert door.search(KEYS) == []
     assert len(requests) == 4
     assert {request.headers["Authorization"] for request in requests} == {"Bearer rk_1"}
@@ -80,14 +80,14 @@ def test_a_search_is_sent_again_after_a_lost_connection_and_while_the_gateway_is
 def test_a_search_that_cannot_succeed_is_not_sent_again(
     step: httpx2.Response | Exception, error: type[Exception], attempts: int
 ) -> None:
-    door, requests = scripted_door(*[step] * 4)
+    door, requests = script_door(*[step] * 4)
     with pytest.raises(error):
         door.search(KEYS)
     assert len(requests) == attempts
 
 
 def test_stages_that_failed_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    scripted_door(httpx2.Response(200, json=EMPTY))[0].search(KEYS)
+    script_door(httpx2.Response(200, json=EMPTY))[0].search(KEYS)
     assert "the search went on without stage bm25: too slow" in caplog.text
 
 
@@ -106,7 +106,7 @@ def test_a_wrong_value_is_an_error_at_once(open_invalid: Callable[[], Any], mess
 
 def test_a_source_is_opened_by_its_form(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(API_KEY_VARIABLE, "rk_environment")
-    door = scripted_door()[0]
+    door = script_door()[0]
     assert open_door(door) is door
     with patch.object(integrations.doors, "HttpDoor") as opened:
         open_door("https://gateway")

@@ -15,7 +15,7 @@ from rag_core.errors import NotFoundError, ResponseError, UnavailableError
 from rag_core.wire.jobs import Job
 
 Connection = tuple[int, Sequence[int], bool]
-"""A status, the numbers of the events that are told, and whether it ends as it should."""
+"""A status, the numbers of the events that are sent, and whether it ends regularly."""
 
 
 AT = "2026-11-24T09:00:00Z"
@@ -48,17 +48,17 @@ EVENT = {
 }
 
 
-class Scripted(ThreadingHTTPServer):
-    """One connection after the other, and then a job that has ended."""
+class ScriptedServer(ThreadingHTTPServer):
+    """A server with one scripted connection after the other, and then a job that has ended."""
 
     def __init__(self, connections: Sequence[Connection]) -> None:
-        super().__init__(("127.0.0.1", 0), Answering)
+        super().__init__(("127.0.0.1", 0), ScriptedHandler)
         self.connections, self.seen = list(connections), list[str | None]()
 
 
-class Answering(BaseHTTPRequestHandler):
+class ScriptedHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    server: Scripted
+    server: ScriptedServer
 
     def do_GET(self) -> None:
         if self.path.endswith("/events"):
@@ -68,11 +68,11 @@ class Answering(BaseHTTPRequestHandler):
 
     def _events(self) -> None:
         self.server.seen.append(self.headers["Last-Event-ID"])
-        status, numbers, whole = self.server.connections.pop(0)
-        told = "".join(
+        status, numbers, is_complete = self.server.connections.pop(0)
+        text = "".join(
             f"id: {number}\nevent: job.progress\ndata: {json.dumps(EVENT | {'seq': number})}\n\n" for number in numbers
         )
-        self._send(status, told if status == 200 else '{"detail": "it is so"}', 0 if whole else 100)
+        self._send(status, text if status == 200 else '{"detail": "it is so"}', 0 if is_complete else 100)
 
     def _send(self, status: int, text: str, missing: int = 0) -> None:
         """`missing` bytes are announced and never come."""
@@ -83,12 +83,12 @@ class Answering(BaseHTTPRequestHandler):
         self.wfile.write(text.encode())
 
     def log_message(self, *_: Any) -> None:
-        """Says nothing."""
+        """Prints nothing."""
 
 
 @contextmanager
-def scripted(*connections: Connection) -> Iterator[tuple[str, Scripted]]:
-    with Scripted(connections) as server:
+def run_scripted_server(*connections: Connection) -> Iterator[tuple[str, ScriptedServer]]:
+    with ScriptedServer(connections) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -103,37 +103,40 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rag_cli.server_client.RECONNECT_SECONDS", 0.01)
 
 
-def test_each_event_is_told_once_over_connections_that_break_off() -> None:
-    with scripted((200, [1, 2], False), (503, [], True), (200, [], True), (200, [3], True)) as (url, server):
+def test_each_event_is_yielded_once_over_connections_that_break_off() -> None:
+    with run_scripted_server((200, [1, 2], False), (503, [], True), (200, [], True), (200, [3], True)) as (url, server):
         assert [event.seq for event in job_events(url, "j")] == [1, 2, 3]
     assert server.seen == [None, "2", "2", "2"]
 
 
-def test_a_server_that_stays_away_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stays_unreachable_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rag_cli.server_client.EVENTS_TIMEOUT", 0.05)
-    with scripted(*[(503, [], True)] * 1000) as (url, _), pytest.raises(UnavailableError, match="it is so"):
+    with run_scripted_server(*[(503, [], True)] * 1000) as (url, _), pytest.raises(UnavailableError, match="it is so"):
         list(job_events(url, "j"))
 
 
-def test_patience_is_with_a_server_that_is_away_and_not_with_a_job_that_says_nothing(
+def test_the_time_limit_is_for_an_unreachable_server_and_not_for_a_silent_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("rag_cli.server_client.RECONNECT_SECONDS", 0.1)
     monkeypatch.setattr("rag_cli.server_client.EVENTS_TIMEOUT", 0.05)
     quiet: Connection = (200, [], True)
     cut: Connection = (200, [], False)
-    with scripted((200, [1], True), quiet, cut, cut, quiet, cut, (200, [2], True)) as (url, _):
+    with run_scripted_server((200, [1], True), quiet, cut, cut, quiet, cut, (200, [2], True)) as (url, _):
         assert [event.seq for event in job_events(url, "j")] == [1, 2]
 
 
 def test_a_job_that_is_not_there_is_not_waited_for() -> None:
-    with scripted((404, [], True)) as (url, _), pytest.raises(NotFoundError, match="it is so"):
+    with run_scripted_server((404, [], True)) as (url, _), pytest.raises(NotFoundError, match="it is so"):
         list(job_events(url, "j"))
 
 
-def test_a_server_that_is_no_gateway_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_a_gateway_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(JOB, "counts", None)
-    with scripted((200, [1], True)) as (url, server), pytest.raises(ResponseError, match=r"invalid: Job\.counts: "):
+    with (
+        run_scripted_server((200, [1], True)) as (url, server),
+        pytest.raises(ResponseError, match=r"invalid: Job\.counts: "),
+    ):
         list(job_events(url, "j"))
     assert server.seen == [None]
 

@@ -24,8 +24,8 @@ def lint(file: Path, kind: str) -> "subprocess.CompletedProcess[str]":
 
 @pytest.mark.parametrize("migration", NEW, ids=lambda migration: migration.name)
 def test_squawk_finds_no_lock_that_stops_readers_or_writers(migration: Migration) -> None:
-    done = lint(ROOT / "rag_core/storage/migrations" / migration.name, migration.kind)
-    assert done.returncode == 0, done.stdout
+    process = lint(ROOT / "rag_core/storage/migrations" / migration.name, migration.kind)
+    assert process.returncode == 0, process.stdout
 
 
 @pytest.mark.parametrize(
@@ -41,9 +41,9 @@ def test_squawk_finds_no_lock_that_stops_readers_or_writers(migration: Migration
 def test_squawk_refuses_what_locks_tables_or_breaks_older_programs(tmp_path: Path, statement: str, rule: str) -> None:
     file = tmp_path / "9999_bad.sql"
     file.write_text(statement)
-    done = lint(file, "transaction")
-    assert done.returncode == 1
-    assert rule in done.stdout
+    process = lint(file, "transaction")
+    assert process.returncode == 1
+    assert rule in process.stdout
 
 
 @pytest.mark.parametrize("migration", NEW, ids=lambda migration: migration.name)

@@ -64,7 +64,7 @@ def test_a_cpu_variant_has_the_legs_of_its_profile_as_far_as_they_are_installed(
     name: str, with_splade: list[str], without: list[str], reranker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for is_installed, names in ((True, with_splade), (False, without)):
-        monkeypatch.setattr("rag_core.skipped_stages._is_installed", lambda _, found=is_installed: found)
+        monkeypatch.setattr("rag_core.skipped_stages._is_installed", lambda _, installed=is_installed: installed)
         retrieval = load_settings(None, f"{name}-cpu", environment={}).retrieval
         *_, hybrid = unwrap(retrieval)
         assert isinstance(hybrid, HybridRetriever)
@@ -78,7 +78,7 @@ def test_the_cross_encoder_of_articles_is_skipped_without_a_gpu_and_named() -> N
     assert skipped["rerank"] == "retrieval.reranker.enabled is false"
 
 
-def test_what_detects_a_profile_is_no_setting() -> None:
+def test_the_condition_that_detects_a_profile_is_not_a_setting() -> None:
     assert not [key for key in load_layered_settings(None, "pmc", environment={}).origins if key.startswith("detect")]
 
 
@@ -86,6 +86,8 @@ def test_what_detects_a_profile_is_no_setting() -> None:
 def test_without_its_model_a_profile_is_refused_by_the_models_name() -> None:
     command = [*RAG, "config", "check", "--profile", "pmc"]
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": "/nonexistent"}
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 3, done.stderr
-    assert done.stderr.startswith(f"error: model {MODEL} is not a folder and cannot be downloaded from the model hub")
+    process = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert process.returncode == 3, process.stderr
+    assert process.stderr.startswith(
+        f"error: model {MODEL} is not a folder and cannot be downloaded from the model hub"
+    )

@@ -10,14 +10,14 @@ from rag_core import __version__
 
 
 class Interrupting:
-    """Stands for who presses Ctrl-C while modules are loaded."""
+    """Interrupts like a user who presses Ctrl-C while modules are loaded."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
         if name == "rag_cli.app":
             raise KeyboardInterrupt
 
 
-def test_an_interrupt_while_it_loads_is_no_traceback(
+def test_an_interrupt_while_it_loads_prints_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delitem(sys.modules, "rag_cli.app", raising=False)

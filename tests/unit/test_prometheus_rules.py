@@ -16,9 +16,9 @@ REPOSITORY = "https://github.com/rag-on-ray/rag-on-ray/blob/main"
 
 def promtool(*arguments: object) -> str:
     command = [str(find_program("promtool")), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout + done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout + process.stderr
 
 
 def test_promtool_accepts_the_configuration_and_its_rules() -> None:

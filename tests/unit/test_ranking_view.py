@@ -23,18 +23,23 @@ def hit(name: str, score: float = 0.5, **scores: float) -> Hit:
     return Hit(chunk=chunk, origin=Origin(uri=f"file:///{name}", title=name), score=score, scores=scores)
 
 
-def ranked(stage: str, *names: str) -> StageReport:
+def ranking_report(stage: str, *names: str) -> StageReport:
     return StageReport(stage=stage, seconds=0.002, ranking=tuple(map(id, names)))
 
 
-def printed(drawing: RenderableType, width: int = 80, coloured: bool = False) -> list[str]:
+def print_lines(drawing: RenderableType, width: int = 80, coloured: bool = False) -> list[str]:
     file = StringIO()
     colours = "standard" if coloured else None
     Console(file=file, width=width, highlight=False, force_terminal=coloured, color_system=colours).print(drawing)
     return [line.rstrip() for line in file.getvalue().splitlines()]
 
 
-STAGES = [ranked("dense", "a", "b"), ranked("bm25", "b"), ranked("fuse", "b", "a"), ranked("rerank", "a", "b")]
+STAGES = [
+    ranking_report("dense", "a", "b"),
+    ranking_report("bm25", "b"),
+    ranking_report("fuse", "b", "a"),
+    ranking_report("rerank", "a", "b"),
+]
 A = hit("a", dense=0.9, bm25=1.5, fused=0.4, rerank=0.8)
 
 
@@ -48,7 +53,7 @@ def test_a_hits_way_has_rank_and_score_at_every_step() -> None:
 
 
 def test_a_row_shows_each_steps_rank_and_what_the_reranker_moved() -> None:
-    heading, row, other = printed(hits_table([A, hit("b", dense=0.5, fused=0.6, rerank=0.7)], STAGES, 80))
+    heading, row, other = print_lines(hits_table([A, hit("b", dense=0.5, fused=0.6, rerank=0.7)], STAGES, 80))
     assert heading.split() == ["hit", "dense", "bm25", "fusion", "rerank"]
     assert row.split() == ["1", "a", "1", "0.900", "·", "1.500", "2", "0.400", "1", "0.800", "▲1"]
     assert other.split() == ["2", "b", "2", "0.500", "·", "1", "0.600", "2", "0.700", "▼1"]
@@ -58,7 +63,7 @@ def test_a_row_shows_each_steps_rank_and_what_the_reranker_moved() -> None:
 @pytest.mark.parametrize("width", [80, 120])
 def test_long_titles_are_shortened_so_that_a_hit_is_one_line(legs: int, width: int) -> None:
     scores = {**{f"leg{number}": 123.4567 for number in range(legs)}, "fused": -1.25, "rerank": 0.5}
-    lines = printed(hits_table([hit(WIDE_TITLE, **scores)] * 3, [], width), width)
+    lines = print_lines(hits_table([hit(WIDE_TITLE, **scores)] * 3, [], width), width)
     assert len(lines) == 4
     assert max(map(len, lines)) <= width
     assert "…" in lines[1]
@@ -67,7 +72,7 @@ def test_long_titles_are_shortened_so_that_a_hit_is_one_line(legs: int, width: i
 def test_a_stage_is_drawn_where_it_ran_and_its_limit_where_it_ended() -> None:
     first = StageReport(stage="embed", seconds=0.010, time_limit=0.020)
     second = StageReport(stage="dense", seconds=0.030, started=0.010, parent="search")
-    heading, embed, dense = printed(waterfall([second, first]))
+    heading, embed, dense = print_lines(waterfall([second, first]))
     start = heading.index("0  ")
     assert heading.endswith("40.0 ms")
     assert embed.startswith("embed")
@@ -78,14 +83,14 @@ def test_a_stage_is_drawn_where_it_ran_and_its_limit_where_it_ended() -> None:
 
 def test_a_stage_that_failed_says_why_in_red() -> None:
     late = StageReport(stage="bm25", seconds=0.05, time_limit=0.05, error="timeout after 0.050 s")
-    lines = printed(waterfall([late]), coloured=True)
+    lines = print_lines(waterfall([late]), coloured=True)
     assert "\x1b[31m█" in lines[1]
     assert "timeout after 0.050 s" in lines[2]
 
 
 def test_a_stage_that_was_nearly_late_is_yellow() -> None:
     bars = [StageReport(stage="bm25", seconds=seconds, time_limit=0.05) for seconds in (0.039, 0.041)]
-    green, yellow = (printed(waterfall([each]), coloured=True)[1] for each in bars)
+    green, yellow = (print_lines(waterfall([bar]), coloured=True)[1] for bar in bars)
     assert "\x1b[32m█" in green
     assert "\x1b[33m█" in yellow
 
@@ -103,15 +108,15 @@ def test_stages_as_rows_are_in_the_order_in_which_they_began() -> None:
     assert describe_stages([embed])[0].limit_ms is None
 
 
-def test_two_rankings_tell_what_moved_and_what_only_one_has() -> None:
+def test_two_rankings_show_what_moved_and_what_only_one_has() -> None:
     before, after = [hit("a"), hit("b"), hit("c")], [hit("b"), hit("d"), hit("a")]
-    found = [(move.hit.origin.title, move.before, move.after) for move in list_moves(before, after)]
-    assert found == [("b", 2, 1), ("d", 0, 2), ("a", 1, 3), ("c", 3, 0)]
+    moves = [(move.hit.origin.title, move.before, move.after) for move in list_moves(before, after)]
+    assert moves == [("b", 2, 1), ("d", 0, 2), ("a", 1, 3), ("c", 3, 0)]
 
 
-def test_two_rankings_stand_side_by_side() -> None:
+def test_two_rankings_are_printed_side_by_side() -> None:
     before, after = [hit("a"), hit("b"), hit("c")], [hit("b"), hit("d")]
-    heading, first, second, third, summary = printed(comparison_table(("default", "gpu"), before, after, 80))
+    heading, first, second, third, summary = print_lines(comparison_table(("default", "gpu"), before, after, 80))
     assert heading.split() == ["default", "score", "gpu", "score"]
     assert first.split() == ["1", "a", "0.500", "only", "b", "0.500", "▲1"]
     assert second.split() == ["2", "b", "0.500", "→1", "d", "0.500", "only"]
@@ -121,6 +126,6 @@ def test_two_rankings_stand_side_by_side() -> None:
 
 def test_two_rankings_fit_a_narrow_terminal() -> None:
     hits = [hit(f"{number} {WIDE_TITLE}") for number in range(12)]
-    lines = printed(comparison_table(("clinicaltrials", "dailymed"), hits, hits, 80))
+    lines = print_lines(comparison_table(("clinicaltrials", "dailymed"), hits, hits, 80))
     assert len(lines) == 14
     assert max(map(len, lines)) <= 80

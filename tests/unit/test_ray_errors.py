@@ -1,4 +1,4 @@
-"""What Ray raises, as users hear of it."""
+"""Errors that Ray raises, as users read them."""
 
 import pytest
 from ray.data.exceptions import ExecutionTimeoutError
@@ -20,18 +20,18 @@ def dead_actor(raised: str) -> ActorDiedError:
     )
 
 
-def test_a_workers_failure_is_told_as_it_raised_it() -> None:
+def test_a_workers_failure_is_reported_as_it_was_raised() -> None:
     with pytest.raises(FencedError) as caught, translate_ray_errors():
         raise in_a_task(FencedError("job 7 was cancelled"))
     assert (type(caught.value), str(caught.value)) == (FencedError, "job 7 was cancelled")
 
 
-def test_why_an_actor_could_not_begin_is_told_by_its_name() -> None:
+def test_the_reason_why_an_actor_could_not_begin_is_reported_by_its_name() -> None:
     with pytest.raises(ModelError, match=r"^no such model:\nthe file is missing$"), translate_ray_errors():
         raise dead_actor("rag_core.errors.ModelError: no such model:\nthe file is missing")
 
 
-def test_what_ray_lost_by_itself_is_told_in_a_line() -> None:
+def test_what_ray_lost_by_itself_is_reported_in_one_line() -> None:
     with (
         pytest.raises(ClusterError, match=r"^Ray lost a part of the job: Task was killed[^\n]*$"),
         translate_ray_errors(),

@@ -28,4 +28,4 @@ def test_the_index_names_each_page_with_the_severities_of_its_alert() -> None:
             severities.setdefault(rule.alert, []).append(rule.labels["severity"])
     lines = (ROOT / "docs" / "runbook" / "index.md").read_text().splitlines()
     rows = {line for line in lines if line.startswith("| [")}
-    assert rows == {f"| [{name}]({name}.md) | {', '.join(each)} |" for name, each in severities.items()}
+    assert rows == {f"| [{name}]({name}.md) | {', '.join(alerts)} |" for name, alerts in severities.items()}

@@ -46,8 +46,8 @@ def repeat(*runs: tuple[float, Ending], period: float = 60.0) -> tuple[int, Sequ
 
 
 def test_the_period_counts_from_the_start_of_a_run_and_runs_do_not_overlap() -> None:
-    done = Ending()
-    code, starts = repeat((5, done), (0.5, done), (150, done), (1, done), (1, done))
+    ending = Ending()
+    code, starts = repeat((5, ending), (0.5, ending), (150, ending), (1, ending), (1, ending))
     assert (code, starts) == (0, [0, 60, 120, 270, 330])
 
 
@@ -56,7 +56,7 @@ def test_a_failed_run_does_not_end_the_schedule_and_the_last_one_decides_the_exi
     assert repeat((1, Ending()), (1, FAILED)) == (3, [0, 60])
 
 
-def test_a_busy_source_is_no_failure() -> None:
+def test_a_busy_source_is_not_a_failure() -> None:
     busy = Ending(3, BusyError("another job"))
     assert repeat((1, busy), (1, Ending()), (1, busy)) == (0, [0, 60, 120])
     assert repeat((1, Ending(1)), (1, busy)) == (1, [0, 60])

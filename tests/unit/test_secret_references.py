@@ -58,7 +58,7 @@ def test_a_file_loses_one_newline_at_its_end(tmp_path: Path, body: str, text: st
 
 
 @pytest.mark.parametrize("body", [b"", b"\n", b"x" * 65_537, b"\xff" + SECRET.encode()])
-def test_a_file_that_is_no_secret_is_refused_unshown(tmp_path: Path, body: bytes) -> None:
+def test_a_file_that_is_not_a_secret_is_refused_and_not_shown(tmp_path: Path, body: bytes) -> None:
     file = tmp_path / "secret"
     file.write_bytes(body)
     file.chmod(0o600)
@@ -164,7 +164,7 @@ def test_a_field_of_vault_is_read_once_a_minute(vault: type[ScriptedVault]) -> N
         ("vault:secret/rag/store#count", "Vault has no text in this field"),
     ],
 )
-def test_what_vault_lacks_is_named(vault: type[ScriptedVault], reference: str, reason: str) -> None:
+def test_a_secret_that_vault_lacks_is_named(vault: type[ScriptedVault], reference: str, reason: str) -> None:
     assert complaint(reference).startswith(f"store.url: cannot read the secret {reference}: {reason}")
 
 

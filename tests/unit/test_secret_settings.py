@@ -77,14 +77,14 @@ def load(name: str, value: str) -> Settings:
 def test_a_secret_in_place_is_in_no_representation_and_no_dump_for_others(name: str) -> None:
     settings = load(name, f"'host=h password={MARKER}'" if name == "store.url" else MARKER)
     assert MARKER in settings.model_dump_json()
-    for shown in (
+    for text in (
         repr(settings),
         str(settings),
         settings.model_dump_json(context=HIDE_SECRETS),
         json.dumps(record_settings(settings)),
         settings.pipeline_version,
     ):
-        assert MARKER not in shown
+        assert MARKER not in text
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -104,7 +104,7 @@ def test_every_secret_is_listed_by_its_name(name: str) -> None:
 
 @pytest.mark.parametrize("value", [f"[{MARKER}]", f"{{a: {MARKER}}}", f"'env:{MARKER}-'", f"'vault:{MARKER}'"])
 @pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_of_a_wrong_form_is_refused_unshown(name: str, value: str) -> None:
+def test_a_secret_of_a_wrong_form_is_refused_and_not_shown(name: str, value: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load(name, value)
     assert MARKER not in str(refused.value)
@@ -118,11 +118,11 @@ def test_config_show_hides_secrets_and_shows_references(
     rag: Rag = rag_in_process(capfd)
     value = f"'postgresql://me:{MARKER}@host/rag'" if name == "store.url" else MARKER
     for arguments in (("--json",), ()):
-        shown = rag("config", "show", *arguments, "--set", SECRETS[name].format(value))
-        assert (shown.code, MARKER in shown.out + shown.err) == (0, False)
-        assert name == "encryption.keys.*" or "warning: others can read the secret in" in shown.err  # see below
-    shown = rag("config", "show", "--json", "--set", SECRETS[name].format("env:RAG_TEST_SECRET"))
-    assert "env:RAG_TEST_SECRET" in shown.out
+        output = rag("config", "show", *arguments, "--set", SECRETS[name].format(value))
+        assert (output.code, MARKER in output.out + output.err) == (0, False)
+        assert name == "encryption.keys.*" or "warning: others can read the secret in" in output.err  # see below
+    output = rag("config", "show", "--json", "--set", SECRETS[name].format("env:RAG_TEST_SECRET"))
+    assert "env:RAG_TEST_SECRET" in output.out
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,12 @@ def test_a_key_of_the_encryption_on_the_command_line_is_hidden_in_reports(
     key = b64encode(bytes(range(32))).decode()
     assert key not in hide_secrets(setting.format(key))
     rag: Rag = rag_in_process(capfd)
-    shown = rag("config", "show", "--set", setting.format(key), "--set", "encryption.active=k1")
-    assert (shown.code, key in shown.out + shown.err) == (0, False)
-    assert "warning: others can read the secret in" in shown.err
+    output = rag("config", "show", "--set", setting.format(key), "--set", "encryption.active=k1")
+    assert (output.code, key in output.out + output.err) == (0, False)
+    assert "warning: others can read the secret in" in output.err
 
 
-def test_a_reference_on_the_command_line_is_no_secret(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_reference_on_the_command_line_is_not_a_secret(capfd: pytest.CaptureFixture[str]) -> None:
     rag: Rag = rag_in_process(capfd)
     for arguments in (
         ("--store", "env:RAG_DSN"),

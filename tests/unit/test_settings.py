@@ -41,8 +41,8 @@ def yaml(folder: Path, text: str) -> Path:
 def test_only_a_guard_that_blocks_also_blocks_what_its_judge_could_not_grade(mode: str, treatment: str) -> None:
     assert settings_of(f"guard.mode={mode}").guard.on_judge_error == treatment
     assert with_overrides(settings_of(), [f"guard.mode={mode}"]).guard.on_judge_error == treatment
-    chosen = settings_of(f"guard.mode={mode}", "guard.on_judge_error=allow_flagged")
-    assert chosen.guard.on_judge_error == "allow_flagged"
+    settings = settings_of(f"guard.mode={mode}", "guard.on_judge_error=allow_flagged")
+    assert settings.guard.on_judge_error == "allow_flagged"
 
 
 def test_without_anything_the_shipped_profile_counts() -> None:
@@ -90,13 +90,13 @@ def test_a_profile_extends_another_and_the_default_where_it_says_nothing(tmp_pat
     assert settings.embedding == BertEmbedder(type="bert", model="all-MiniLM-L6-v2")
 
 
-def test_a_file_may_redefine_the_default_profile(tmp_path: Path) -> None:
+def test_a_file_can_redefine_the_default_profile(tmp_path: Path) -> None:
     file = yaml(tmp_path, "chunking: {overlap: 7}\nprofiles: {default: {chunking: {tokens: 120}}}")
     chunking = settings_of(file=file).chunking
     assert (chunking.tokens, chunking.overlap) == (120, 7)
 
 
-def test_the_environment_may_choose_the_profile_and_the_caller_chooses_before_it(tmp_path: Path) -> None:
+def test_the_environment_can_choose_the_profile_and_the_caller_has_precedence(tmp_path: Path) -> None:
     file = yaml(tmp_path, "profiles: {a: {chunking: {tokens: 90}}, b: {chunking: {tokens: 80}}}")
     environment = {"RAG_PROFILE": "a"}
     assert settings_of(file=file, environment=environment).chunking.tokens == 90
@@ -143,14 +143,14 @@ def test_null_removes_a_key_and_brings_its_default_back(tmp_path: Path) -> None:
     assert not [key for key in origins_of("limits=null", file=file) if key.startswith("limits")]
 
 
-def test_another_type_forgets_what_the_first_was_told() -> None:
+def test_another_type_drops_the_settings_of_the_first() -> None:
     embedding = settings_of("embedding.dimension=32", HASHING).embedding
     assert embedding == HashingEmbedder(type="hashing", dimension=32)
     assert "embedding.model" not in origins_of(HASHING)
     assert origins_of(HASHING)["embedding.type"] == "command line"
 
 
-def test_the_same_type_again_keeps_what_it_was_told(tmp_path: Path) -> None:
+def test_the_same_type_again_keeps_its_settings(tmp_path: Path) -> None:
     file = yaml(tmp_path, "embedding: {type: bert, precision: fp32}")
     assert settings_of(file=file).embedding == BertEmbedder(type="bert", model="all-MiniLM-L6-v2", precision="fp32")
 
@@ -282,7 +282,7 @@ def test_a_date_in_a_file_is_text(tmp_path: Path) -> None:
     assert settings_of(file=file).metadata.set == {"published": "2024-02-30", "updated": "2024-02-28"}
 
 
-def test_a_number_that_is_none_is_refused_with_its_file(tmp_path: Path) -> None:
+def test_an_invalid_number_is_refused_with_its_file(tmp_path: Path) -> None:
     assert complaint(file=yaml(tmp_path, "limits: {text_mb: 0b_}")).startswith(f"cannot read {tmp_path}/rag.yaml: ")
 
 
@@ -292,7 +292,7 @@ def test_a_tenant_of_digits_is_text() -> None:
     assert settings_of("tenant=null", environment={"RAG_TENANT": "my-tenant"}).tenant == "default-tenant"
 
 
-def test_a_dsn_is_taken_as_it_stands() -> None:
+def test_a_dsn_is_used_unchanged() -> None:
     for dsn in ("postgresql://me:secret@host:5432/rag?sslmode=require", "host=/run/rag user=me dbname=rag"):
         assert settings_of(f"store.url={dsn}").store.url == dsn
         assert settings_of(environment={"RAG_STORE__URL": dsn}).store.url == dsn
@@ -305,7 +305,7 @@ def test_the_environment_names_a_setting_by_two_underscores() -> None:
     assert settings.tenant == "my-tenant"
 
 
-def test_what_is_no_setting_in_the_environment_is_left_alone() -> None:
+def test_environment_variables_that_are_not_settings_are_ignored() -> None:
     environment = {"RAG_HOME": "/x", "PATH": "/bin", "RAGTIME": "1", "RAG_PROFILE": "default"}
     assert settings_of(environment=environment) == settings_of()
 
@@ -321,9 +321,9 @@ def test_settings_do_not_change() -> None:
 
 @pytest.mark.parametrize("weight", [".inf", "-.inf", ".nan"])
 def test_a_weight_is_a_finite_number(weight: str) -> None:
-    told = complaint(f"retrieval.fusion.weights={{dense: {weight}}}")
-    assert "retrieval.fusion.weights.dense" in told
-    assert "finite number" in told
+    message = complaint(f"retrieval.fusion.weights={{dense: {weight}}}")
+    assert "retrieval.fusion.weights.dense" in message
+    assert "finite number" in message
 
 
 DSN = "postgresql://me:hunter2@host/rag"
@@ -349,9 +349,9 @@ DSN = "postgresql://me:hunter2@host/rag"
 def test_a_complaint_shows_no_password(tmp_path: Path, text: str, got: str) -> None:
     file = yaml(tmp_path, text)
     file.chmod(0o600)
-    told = complaint(file=file)
-    assert got in told
-    assert "hunter" not in told
+    message = complaint(file=file)
+    assert got in message
+    assert "hunter" not in message
 
 
 def test_a_complaint_shows_the_first_60_characters() -> None:
@@ -360,9 +360,9 @@ def test_a_complaint_shows_the_first_60_characters() -> None:
     )
 
 
-def test_what_is_wrong_with_all_settings_together_is_told_without_them() -> None:
-    told = complaint("guard.stream=sentence", "prompt.citations=footnote")
-    assert told == "guard.stream sentence requires prompt.citations inline, got footnote"
+def test_a_conflict_between_settings_is_reported_without_their_values() -> None:
+    message = complaint("guard.stream=sentence", "prompt.citations=footnote")
+    assert message == "guard.stream sentence requires prompt.citations inline, got footnote"
 
 
 @pytest.mark.parametrize("device", ["gpu", "CPU", "cuda:", "cuda:x"])
@@ -390,7 +390,7 @@ def test_hosts_are_compared_in_lower_case() -> None:
 @pytest.mark.parametrize(
     "host", ["https://docs.example.com", "docs.example.com/a", "docs.example.com:8080", "*.example.com", "[::1]", ""]
 )
-def test_what_is_no_bare_host_is_refused(host: str) -> None:
+def test_a_value_that_is_not_a_bare_host_is_refused(host: str) -> None:
     assert complaint(f"guard.link_hosts=['{host}']").startswith("guard.link_hosts.0: String should match pattern")
 
 
@@ -413,7 +413,7 @@ def test_an_allowed_location_is_an_absolute_folder_or_a_uri_of_a_known_scheme(lo
     )
 
 
-def test_settings_of_access_are_no_part_of_the_pipelines_version() -> None:
+def test_settings_of_access_are_not_part_of_the_pipelines_version() -> None:
     version = settings_of().pipeline_version
     for override in (
         *("api.read_only=true", "auth.mode=keys", "api.cors_origins=['https://app.example.org']"),

@@ -1,4 +1,4 @@
-"""What editors are told of a configuration file, against what is read."""
+"""The schema of a configuration file for editors, against what is read."""
 
 from typing import Any
 
@@ -52,6 +52,6 @@ def test_null_stands_for_nothing(validator: Validator, empty: dict[str, Any]) ->
     ],
     ids=str,
 )
-def test_what_is_refused_when_it_is_read_is_underlined(validator: Validator, wrong: dict[str, Any]) -> None:
+def test_values_that_the_reader_refuses_are_underlined(validator: Validator, wrong: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
         validator.validate(wrong)

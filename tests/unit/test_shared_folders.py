@@ -40,11 +40,11 @@ def folder(tmp_path: Path) -> Path:
 
 def script_answers(monkeypatch: pytest.MonkeyPatch, *rounds: dict[Node, Any]) -> list[Sequence[Node]]:
     """Makes the nodes answer with these samples or errors, round by round. Returns the nodes that were asked."""
-    asked: list[Sequence[Node]] = []
+    probes: list[Sequence[Node]] = []
     remaining = iter(rounds)
 
     def run_on_nodes(_function: Any, _arguments: Any, nodes: Sequence[Node]) -> list[Answer]:
-        asked.append(nodes)
+        probes.append(nodes)
         values = next(remaining)
         return [
             Answer(node, error=value) if isinstance(value, str) else Answer(node, value)
@@ -52,7 +52,7 @@ def script_answers(monkeypatch: pytest.MonkeyPatch, *rounds: dict[Node, Any]) ->
         ]
 
     monkeypatch.setattr(shared_folders, "run_on_nodes", run_on_nodes)
-    return asked
+    return probes
 
 
 def test_a_sample_has_names_sizes_and_times_including_those_in_containers(folder: Path) -> None:
@@ -76,9 +76,9 @@ def test_nodes_that_see_the_same_files_are_enough_and_a_head_without_cpus_is_not
 ) -> None:
     source = open_folder(folder)
     sample = take_sample(source)
-    asked = script_answers(monkeypatch, {WORKER: sample, OTHER: sample})
+    probes = script_answers(monkeypatch, {WORKER: sample, OTHER: sample})
     check_folders([source], [WORKER, OTHER, HEAD])
-    assert asked == [[WORKER, OTHER]]
+    assert probes == [[WORKER, OTHER]]
 
 
 def test_a_folder_that_changes_meanwhile_is_compared_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,7 +31,7 @@ async def failing() -> str:
     raise ModelError("no weights")
 
 
-def told(reports: list[StageReport]) -> list[tuple[str, str, str]]:
+def summarize(reports: list[StageReport]) -> list[tuple[str, str, str]]:
     return [(report.stage, report.parent, report.error) for report in reports]
 
 
@@ -45,7 +45,7 @@ def test_stages_are_reported_in_the_order_in_which_they_ended() -> None:
         return reports
 
     reports = run_on_clock(work())
-    assert told(reports) == [("first", "", ""), ("second", "", "")]
+    assert summarize(reports) == [("first", "", ""), ("second", "", "")]
     assert [report.seconds for report in reports] == pytest.approx([SOON, 0.0])
 
 
@@ -61,7 +61,7 @@ def test_a_stage_within_another_names_it_as_its_parent() -> None:
                 pass
         return reports
 
-    assert told(run_on_clock(work())) == [
+    assert summarize(run_on_clock(work())) == [
         ("embed", "dense", ""),
         ("dense", "retrieve", ""),
         ("bm25", "retrieve", ""),
@@ -81,7 +81,7 @@ def test_stages_that_run_side_by_side_have_the_same_parent() -> None:
                 await asyncio.gather(leg("slow", 3 * SOON), leg("fast", SOON))
         return reports
 
-    assert told(run_on_clock(work())) == [("fast", "hybrid", ""), ("slow", "hybrid", ""), ("hybrid", "", "")]
+    assert summarize(run_on_clock(work())) == [("fast", "hybrid", ""), ("slow", "hybrid", ""), ("hybrid", "", "")]
 
 
 def test_a_stage_that_runs_out_of_time_is_cancelled_with_the_work_below_it() -> None:
@@ -98,7 +98,7 @@ def test_a_stage_that_runs_out_of_time_is_cancelled_with_the_work_below_it() -> 
 
     reports = run_on_clock(work())
     assert slow.cancelled
-    assert told(reports) == [("rerank", "", "timeout after 0.010 s")]
+    assert summarize(reports) == [("rerank", "", "timeout after 0.010 s")]
 
 
 def test_a_stage_below_one_that_runs_out_of_time_did_not_go_well() -> None:
@@ -108,7 +108,7 @@ def test_a_stage_below_one_that_runs_out_of_time_did_not_go_well() -> None:
                 await asyncio.sleep(60)
         return reports
 
-    assert told(run_on_clock(work())) == [("inner", "outer", "cancelled"), ("outer", "", "timeout after 0.010 s")]
+    assert summarize(run_on_clock(work())) == [("inner", "outer", "cancelled"), ("outer", "", "timeout after 0.010 s")]
 
 
 def test_all_stages_share_the_deadline_of_the_recording() -> None:
@@ -129,7 +129,7 @@ def test_all_stages_share_the_deadline_of_the_recording() -> None:
     assert reports[1].error == "timeout after 0.020 s"
 
 
-def test_what_begins_after_the_deadline_is_cancelled_where_it_first_waits() -> None:
+def test_a_stage_that_begins_after_the_deadline_is_cancelled_at_its_first_wait() -> None:
     slow = Work()
 
     async def work() -> list[StageReport]:
@@ -148,7 +148,7 @@ def test_an_error_with_a_name_is_reported_and_raised() -> None:
                 await failing()
         return reports
 
-    assert told(run_on_clock(work())) == [("embed", "", "no weights")]
+    assert summarize(run_on_clock(work())) == [("embed", "", "no weights")]
 
 
 def test_a_timeout_of_something_else_is_not_called_the_stages() -> None:
@@ -170,17 +170,17 @@ def test_an_attempt_gives_the_works_own_result_when_it_goes_well() -> None:
             assert await attempt("answer", answer(), otherwise="nothing") == "answer"
         return reports
 
-    assert told(run_on_clock(work())) == [("answer", "", "")]
+    assert summarize(run_on_clock(work())) == [("answer", "", "")]
 
 
 @pytest.mark.parametrize(("work", "error"), [(failing, "no weights"), (Work(), "timeout after 0.010 s")])
-def test_an_attempt_that_fails_degrades_and_says_so(work: Callable[[], Awaitable[str]], error: str) -> None:
+def test_an_attempt_that_fails_degrades_and_is_reported(work: Callable[[], Awaitable[str]], error: str) -> None:
     async def request() -> list[StageReport]:
         with recording() as reports:
             assert await attempt("rerank", work(), otherwise="as fused", timeout=SOON) == "as fused"
         return reports
 
-    assert told(run_on_clock(request())) == [("rerank", "", error)]
+    assert summarize(run_on_clock(request())) == [("rerank", "", error)]
 
 
 def test_an_attempt_does_not_hide_a_bug() -> None:
@@ -214,10 +214,10 @@ def test_a_recording_is_reset_also_when_its_request_failed() -> None:
                     await failing()
             async with stage("outer"):
                 pass
-        assert told(inner) == [("inner", "", "no weights")]
+        assert summarize(inner) == [("inner", "", "no weights")]
         return outer
 
-    assert told(run_on_clock(work())) == [("outer", "", "")]
+    assert summarize(run_on_clock(work())) == [("outer", "", "")]
 
 
 def test_concurrent_requests_do_not_see_each_others_reports() -> None:
@@ -233,28 +233,28 @@ def test_concurrent_requests_do_not_see_each_others_reports() -> None:
         return await asyncio.gather(request("a", SOON), request("b", SOON / 2))
 
     first, second = run_on_clock(work())
-    assert told(first) == [("a 1", "", ""), ("a 2", "", "")]
-    assert told(second) == [("b 1", "", ""), ("b 2", "", "")]
+    assert summarize(first) == [("a 1", "", ""), ("a 2", "", "")]
+    assert summarize(second) == [("b 1", "", ""), ("b 2", "", "")]
 
 
 def test_a_report_keeps_the_ranking_that_its_stage_was_given() -> None:
     first, second = UUID(int=1), UUID(int=2)
 
-    async def found() -> list[UUID]:
+    async def rank() -> list[UUID]:
         return [second, first]
 
     async def work() -> list[StageReport]:
         with recording() as reports:
-            async with stage("dense") as here:
-                here.ranking = (first, second)
-            await attempt("rerank", found(), otherwise=[], ranking=lambda ids: ids)
+            async with stage("dense") as report:
+                report.ranking = (first, second)
+            await attempt("rerank", rank(), otherwise=[], ranking=lambda ids: ids)
             await attempt("late", Work()(), otherwise="", timeout=SOON)
         return reports
 
     assert [report.ranking for report in run_on_clock(work())] == [(first, second), (second, first), ()]
 
 
-def test_what_was_asked_wrongly_is_raised_from_an_attempt() -> None:
+def test_a_usage_error_is_raised_from_an_attempt() -> None:
     async def wrong() -> str:
         raise FilterError("no such operator")
 
@@ -271,12 +271,12 @@ def test_waiting_costs_a_stage_none_of_its_own_time() -> None:
     async def work() -> list[StageReport]:
         with recording() as reports:
             async with stage("dense", timeout=0.2):
-                with pause_timeout() as left:
+                with pause_timeout() as remaining:
                     await asyncio.sleep(0.4)
-                assert 0 < left <= 0.2
+                assert 0 < remaining <= 0.2
         return reports
 
-    assert told(run_on_clock(work())) == [("dense", "", "")]
+    assert summarize(run_on_clock(work())) == [("dense", "", "")]
 
 
 def test_after_waiting_a_stage_has_what_it_had_left() -> None:
@@ -303,7 +303,7 @@ def test_waiting_ends_with_the_deadline() -> None:
         run_on_clock(work())
 
 
-def test_a_stage_ends_before_the_one_around_it_which_goes_on_without_it() -> None:
+def test_a_stage_ends_before_the_enclosing_one_which_continues_without_it() -> None:
     slow = Work()
 
     async def work() -> list[StageReport]:
@@ -360,4 +360,4 @@ def test_waiting_ends_before_the_stage_around() -> None:
                 assert await attempt("dense", leg(), otherwise="nothing", timeout=0.05) == "nothing"
         return reports
 
-    assert told(run_on_clock(work()))[1] == ("retrieve", "", "")
+    assert summarize(run_on_clock(work()))[1] == ("retrieve", "", "")

@@ -14,7 +14,7 @@ def span(ordinal: int, start: int, end: int) -> Chunk:
     return Chunk(id=UUID(int=ordinal), document_id=ID, ordinal=ordinal, text=TEXT[start:end], start=start, end=end)
 
 
-def test_what_chunks_share_is_said_once() -> None:
+def test_text_that_chunks_share_is_returned_once() -> None:
     first, hit, last = span(0, 0, 20), span(1, 9, 30), span(2, 21, 43)
     assert surrounding_text(hit, [first, last]) == ("One two.", "Seven eight.")
 
@@ -23,7 +23,7 @@ def test_what_chunks_share_is_said_once() -> None:
     ("place", "expected"),
     [(0, ("", "b\nc")), (1, ("a", "c")), (2, ("a\nb", ""))],
 )
-def test_neighbours_stand_in_text_order(place: int, expected: tuple[str, str]) -> None:
+def test_neighbours_are_in_text_order(place: int, expected: tuple[str, str]) -> None:
     all_of_them = chunks(ID, ["a", "b", "c"])
     neighbours = [chunk for chunk in reversed(all_of_them) if chunk.ordinal != place]
     assert surrounding_text(all_of_them[place], neighbours) == expected

@@ -25,7 +25,7 @@ CHECK = RepetitionCheck(repeated="An earlier answer said this.", nothing_new="No
 
 
 def pipeline(generator: ScriptedGenerator, **parts: object) -> QueryPipeline:
-    chosen = {"understander": RuleUnderstander(), "retriever": ScriptedRetriever(hits=HITS), **parts}
+    components = {"understander": RuleUnderstander(), "retriever": ScriptedRetriever(hits=HITS), **parts}
     return QueryPipeline(
         pack=passages_from_hits,
         generator=generator,
@@ -34,7 +34,7 @@ def pipeline(generator: ScriptedGenerator, **parts: object) -> QueryPipeline:
         style=Style(),
         limits=AnswerLimits(),
         repetition=CHECK,
-        **chosen,  # type: ignore[arg-type]
+        **components,  # type: ignore[arg-type]
     )
 
 
@@ -59,7 +59,7 @@ def figures(reply: Reply) -> dict[str, float]:
     return next(dict(report.figures) for report in reply.stages if report.stage == "repetition")
 
 
-def test_a_question_for_more_is_answered_without_what_was_said() -> None:
+def test_a_question_for_more_is_answered_without_repetitions() -> None:
     generator = ScriptedGenerator(answers=[[FIRST], [SECOND]])
     first, second = talk(pipeline(generator), "How often are keys replaced?", "What else about keys?")
     assert (first.answer.finish, second.answer.finish) == ("stop", "stop")
@@ -201,8 +201,8 @@ def test_an_ambiguous_question_is_asked_back_once_and_remembered_with_its_intent
 
 
 def test_the_history_of_a_client_continues_the_question_that_was_asked_back() -> None:
-    asked = Message(role="assistant", text="Which one?\n\n1. Oslo office\n2. Bergen office")
-    history = (Message(role="user", text=QUESTION), asked)
+    clarification = Message(role="assistant", text="Which one?\n\n1. Oslo office\n2. Bergen office")
+    history = (Message(role="user", text=QUESTION), clarification)
     generator = ScriptedGenerator(answers=[["It opens at 9:00 [1]."]])
     answerer = replace(
         pipeline(generator, retriever=ScriptedRetriever(hits=[*OFFICES, FAR])),

@@ -51,30 +51,30 @@ def test_visible_markers_are_cited_and_quotes_are_verbatim_and_the_stream_is_the
 ) -> None:
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[start:end] for start, end in pairwise(places)]
-    reply, events = asyncio.run(_asked([pieces, pieces], guard, words))
+    reply, events = asyncio.run(_ask([pieces, pieces], guard, words))
     assert fold(events) == reply
     _check_citations(reply)
-    told = [event for event in events if isinstance(event, TextDelta | CitationAdded)]
-    assert all(event.text for event in told if isinstance(event, TextDelta))
+    emitted = [event for event in events if isinstance(event, TextDelta | CitationAdded)]
+    assert all(event.text for event in emitted if isinstance(event, TextDelta))
 
 
 def _check_citations(reply: Reply) -> None:
     answer = reply.answer
     visible = markers(visible_text(answer.text))
-    assert visible == {each.n for each in answer.citations}
-    spans = [span for each in answer.citations for span in each.spans]
+    assert visible == {citation.n for citation in answer.citations}
+    spans = [span for citation in answer.citations for span in citation.spans]
     assert sorted(spans) == sorted(set(spans))
-    for each in answer.citations:
-        assert DOCUMENTS[each.n][each.start - OFFSET : each.end - OFFSET] == each.quote
-        assert {answer.text[start:end] for start, end in each.spans} == {f"[{each.n}]"}
-        assert 0 <= each.claim[0] <= each.claim[1] <= len(answer.text)
+    for citation in answer.citations:
+        assert DOCUMENTS[citation.n][citation.start - OFFSET : citation.end - OFFSET] == citation.quote
+        assert {answer.text[start:end] for start, end in citation.spans} == {f"[{citation.n}]"}
+        assert 0 <= citation.claim[0] <= citation.claim[1] <= len(answer.text)
 
 
 def markers(text: str) -> set[int]:
     return {int(n) for n in re.findall(r"\[(\d+)\]", text)}
 
 
-async def _asked(answers: list[list[str]], guard: tuple[str, str], words: dict[str, str]) -> tuple[Reply, list[Event]]:
+async def _ask(answers: list[list[str]], guard: tuple[str, str], words: dict[str, str]) -> tuple[Reply, list[Event]]:
     mode, stream = guard
     judge = ScriptedJudge(words=words)  # type: ignore[arg-type]
     events: list[Event] = []

@@ -19,12 +19,12 @@ class NoChunker:
         raise AssertionError((document_id, document))
 
 
-def document(*given: GivenChunk) -> Document:
-    return Document(uri="a", text=TEXT, given=given)
+def document(*chunks: GivenChunk) -> Document:
+    return Document(uri="a", text=TEXT, given=chunks)
 
 
-def split(*given: GivenChunk, max_tokens: int = 8) -> tuple[Chunk, ...]:
-    return GivenChunker(NoChunker(), WordTokenizer(), max_tokens).split(ID, document(*given))
+def split(*chunks: GivenChunk, max_tokens: int = 8) -> tuple[Chunk, ...]:
+    return GivenChunker(NoChunker(), WordTokenizer(), max_tokens).split(ID, document(*chunks))
 
 
 def test_given_chunks_are_kept_without_the_white_space_around_them() -> None:
@@ -83,7 +83,7 @@ def test_vectors_are_stacked_in_the_order_of_the_chunks() -> None:
     ],
 )
 def test_a_vector_that_does_not_fit_the_space_is_refused(vectors: list[tuple[float, ...]], rule: str) -> None:
-    given = [GivenChunk(start=n, end=n + 3, vector=vector) for n, vector in enumerate(vectors)]
+    chunks = [GivenChunk(start=n, end=n + 3, vector=vector) for n, vector in enumerate(vectors)]
     with pytest.raises(DocumentError) as raised:
-        stack_given_vectors(document(*given), 2)
+        stack_given_vectors(document(*chunks), 2)
     assert rule in raised.value.reason

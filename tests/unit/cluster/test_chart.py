@@ -197,7 +197,7 @@ def test_versions_are_those_of_the_project_and_of_ray() -> None:
 
 @pytest.mark.parametrize("name", ["default", "gpu", "trial", "full"])
 def test_the_replicas_of_all_deployments_fit_the_workers(name: str) -> None:
-    """In GPUs and in CPUs: at their minimum, at their maximum, and while all replicas of the minimum are replaced."""
+    """GPUs and CPUs suffice at the minimum, at the maximum, and while all replicas of the minimum are replaced."""
     [document] = select_kind(name, "RayService")
     [application] = yaml.safe_load(document["spec"]["serveConfigV2"])["applications"]
     groups = document["spec"]["rayClusterConfig"]["workerGroupSpecs"]
@@ -253,8 +253,8 @@ def test_a_pod_with_replicas_drains_before_it_stops() -> None:
         pod = group["template"]["spec"]
         shell, option, script = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
         assert (shell, option) == ("bash", "-c")
-        drain, _, rest = script.partition(" && ")
-        assert rest == "sleep 100; ray stop"
+        drain, _, stop = script.partition(" && ")
+        assert stop == "sleep 100; ray stop"
         assert pod["terminationGracePeriodSeconds"] > 40 + 100 + RAY_STOP_SECONDS
         words = shlex.split(drain)
         assert words[:4] == ["timeout", "40", "ray", "drain-node"]

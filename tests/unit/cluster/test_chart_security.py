@@ -209,7 +209,7 @@ def test_the_sockets_of_nodes_are_open_to_nodes_of_the_release_alone() -> None:
 
 
 def test_without_peers_nobody_is_allowed() -> None:
-    """To Kubernetes, an empty `from` is everybody."""
+    """Kubernetes reads an empty `from` as everybody."""
     render_example("default")
     values = read_values((), [f"networkPolicy.{peers}=[]" for peers in ("clients", "operator", "monitoring", "dns")])
     policies = [policy["spec"] for policy in render_documents(values) if policy["kind"] == "NetworkPolicy"]

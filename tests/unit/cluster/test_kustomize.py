@@ -25,7 +25,7 @@ def read_overlay(name: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 def read_target(manifest: dict[str, Any]) -> tuple[str, str, str]:
-    """By what Kustomize finds the manifest that a patch changes: without the namespace, it finds none."""
+    """The key by which Kustomize finds the manifest that a patch changes. It includes the namespace."""
     metadata = manifest["metadata"]
     return manifest["kind"], metadata.get("namespace", ""), metadata["name"]
 

@@ -93,9 +93,9 @@ def test_notes_are_printed_on_request_only(chart: Path) -> None:
 )
 def test_a_template_that_fails_says_why(chart: Path, template: str, message: str) -> None:
     (chart / "templates" / "all.yaml").write_text(template)
-    done = run(chart)
-    assert done.returncode == 1
-    assert message in done.stderr
+    process = run(chart)
+    assert process.returncode == 1
+    assert message in process.stderr
 
 
 def test_a_link_to_nothing_is_an_error_as_in_helm(chart: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_degradation_that_is_not_wanted_is_a_notice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
             "query_pipeline: {timeouts: {retreival_ms: 5}}",
@@ -237,17 +237,17 @@ def test_a_degradation_that_is_not_wanted_is_a_notice() -> None:
         ("{}", "must have one of ingestion_pipeline, query_pipeline, profiles, retriever"),
     ],
 )
-def test_what_breaks_a_rule_is_an_error_that_names_the_key(text: str, told: str) -> None:
-    assert told in complaint(text)
+def test_a_value_that_breaks_a_rule_is_an_error_that_names_the_key(text: str, message: str) -> None:
+    assert message in complaint(text)
 
 
 def test_a_file_with_a_retriever_can_have_our_own_shape() -> None:
     target = describe_target(settings_of())
-    own = {"retrieval": {"type": "bm25"}}
-    assert read_retriever(own, target) == (own, [])
+    configuration = {"retrieval": {"type": "bm25"}}
+    assert read_retriever(configuration, target) == (configuration, [])
     sections, notices = read_retriever(yaml.safe_load(RETRIEVER), target)
     assert (sections["retrieval"]["fusion"], len(notices)) == ({"type": "rrf", "k": 60}, 1)
     with pytest.raises(ConfigError, match="can have retrieval, splade, graph, got chunking"):
-        read_retriever({**own, "chunking": {}}, target)
+        read_retriever({**configuration, "chunking": {}}, target)
     with pytest.raises(ConfigError, match="must have retrieval or retriever, got profiles"):
         read_retriever({"profiles": {}}, target)

@@ -55,14 +55,14 @@ def test_a_question_that_names_one_or_means_several_is_not_asked_back(question: 
     assert titles(question) == ()
 
 
-def test_what_the_conversation_is_about_is_not_asked() -> None:
+def test_the_subject_of_the_conversation_is_not_asked_for() -> None:
     assert titles(QUESTION, [Message(role="user", text="I am going to Bergen.")]) == ()
     answer = Message(role="assistant", text="It is by the sea. [1]", titles=("Bergen office",))
     assert titles(QUESTION, [Message(role="user", text="Where is it?"), answer]) == ()
     assert titles(QUESTION, [Message(role="user", text="Hello.")]) != ()
 
 
-def test_documents_are_not_equal_if_one_is_better_or_says_something_else() -> None:
+def test_documents_are_not_equal_if_one_is_better_or_has_another_text() -> None:
     clearly_best = [replace(OFFICES[0], score=3.0), *HITS[1:]]
     assert titles(QUESTION, hits=clearly_best) == ()
     other_title = [OFFICES[0], replace(OFFICES[1], origin=replace(OFFICES[1].origin, title="Harbour rules")), REST]
@@ -83,12 +83,12 @@ def test_a_document_is_read_in_all_its_hits() -> None:
     assert titles(QUESTION, hits=[oslo, *others, REST]) == ()
 
 
-def test_equal_titles_are_no_choice() -> None:
+def test_equal_titles_are_not_a_choice() -> None:
     same = [replace(hit, origin=replace(hit.origin, title="Our office")) for hit in OFFICES]
     assert titles(QUESTION, hits=same) == ()
 
 
-def test_file_names_that_differ_in_numbers_are_no_choice() -> None:
+def test_file_names_that_differ_in_numbers_are_not_a_choice() -> None:
     def rename(hit: Hit, title: str, uri: str) -> Hit:
         return replace(hit, origin=replace(hit.origin, title=title, uri=uri))
 
@@ -97,8 +97,8 @@ def test_file_names_that_differ_in_numbers_are_no_choice() -> None:
         rename(hit, name.replace("-", " "), f"file:///{name}.txt") for hit, name in zip(OFFICES, names, strict=False)
     ]
     assert titles(QUESTION, hits=[*files, REST]) == ()
-    chosen = [rename(hit, f"Office {n}", f"file:///{n}.txt") for n, hit in enumerate(OFFICES)]
-    assert titles(QUESTION, hits=[*chosen, REST]) == ("Office 0", "Office 1", "Office 2")
+    offices = [rename(hit, f"Office {n}", f"file:///{n}.txt") for n, hit in enumerate(OFFICES)]
+    assert titles(QUESTION, hits=[*offices, REST]) == ("Office 0", "Office 1", "Office 2")
     minutes = [
         rename(hit, f"town council 2024 {n}", f"file:///town-council-2024-{n}.txt") for n, hit in enumerate(OFFICES)
     ]
@@ -106,25 +106,30 @@ def test_file_names_that_differ_in_numbers_are_no_choice() -> None:
 
 
 def test_the_last_answer_asked_back_by_its_intent_or_by_its_text() -> None:
-    asked = Message(role="assistant", text=f"{WHICH}\n\n1. Oslo office", intent="clarification")
+    clarification = Message(role="assistant", text=f"{WHICH}\n\n1. Oslo office", intent="clarification")
     question = Message(role="user", text=QUESTION)
-    assert was_asked_back([question, asked])
-    assert was_asked_back([question, replace(asked, intent="")], WHICH)
-    assert not was_asked_back([question, asked, question, Message(role="assistant", text="At 8:00. [1]")], WHICH)
+    assert was_asked_back([question, clarification])
+    assert was_asked_back([question, replace(clarification, intent="")], WHICH)
+    assert not was_asked_back(
+        [question, clarification, question, Message(role="assistant", text="At 8:00. [1]")], WHICH
+    )
     assert not was_asked_back([], WHICH)
 
 
 def test_an_answer_that_asks_back_is_marked_in_the_history_of_a_client() -> None:
-    question, asked = Message(role="user", text=QUESTION), Message(role="assistant", text=f"{WHICH}\n\n1. Oslo office")
-    assert [message.intent for message in mark_clarification([question, asked], WHICH)] == ["", "clarification"]
-    assert mark_clarification([question, asked, question], WHICH) == (question, asked, question)
+    question, clarification = (
+        Message(role="user", text=QUESTION),
+        Message(role="assistant", text=f"{WHICH}\n\n1. Oslo office"),
+    )
+    assert [message.intent for message in mark_clarification([question, clarification], WHICH)] == ["", "clarification"]
+    assert mark_clarification([question, clarification, question], WHICH) == (question, clarification, question)
     assert mark_clarification([], WHICH) == ()
 
 
 def test_an_option_is_chosen_by_its_number() -> None:
-    asked = format_clarification(Clarification(question=WHICH, options=("Oslo office", "Bergen office")))
-    assert asked == "Which one do you mean?\n\n1. Oslo office\n2. Bergen office"
-    assert [choose_option(text, asked) for text in ("2", " 1. ", "3", "Bergen")] == [
+    message = format_clarification(Clarification(question=WHICH, options=("Oslo office", "Bergen office")))
+    assert message == "Which one do you mean?\n\n1. Oslo office\n2. Bergen office"
+    assert [choose_option(text, message) for text in ("2", " 1. ", "3", "Bergen")] == [
         "Bergen office",
         "Oslo office",
         "3",

@@ -83,8 +83,8 @@ def test_the_sentences_of_the_last_answers_are_listed() -> None:
     assert not repeats_sentences("She lived in London. [1] She died in London. [2]", earlier)
     assert not repeats_sentences("She lived in London.", ())
     assert list_earlier_sentences(HISTORY * 4, turns=1) == earlier
-    asked = Message(role="assistant", text="Which one do you mean?", intent="clarification")
-    assert list_earlier_sentences([asked]) == ()
+    clarification = Message(role="assistant", text="Which one do you mean?", intent="clarification")
+    assert list_earlier_sentences([clarification]) == ()
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ def test_the_sentences_of_the_last_answers_are_listed() -> None:
     ],
 )
 def test_a_beginning_can_become_what_was_said(beginning: str, expected: bool) -> None:
-    known = frozenset(map(normalize_sentence, list_earlier_sentences(HISTORY)))
-    assert can_repeat(beginning, known) is expected
+    earlier = frozenset(map(normalize_sentence, list_earlier_sentences(HISTORY)))
+    assert can_repeat(beginning, earlier) is expected
 
 
 def test_words_in_another_order_are_still_the_same_words() -> None:

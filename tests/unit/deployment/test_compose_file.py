@@ -116,7 +116,7 @@ def test_the_gateway_deploys_a_shape_that_is_valid_and_requires_keys() -> None:
     assert shape.applications[0].args["set"] == ["auth.mode=keys"]
 
 
-def test_secrets_are_written_once_and_only_their_group_may_read_them(tmp_path: Path) -> None:
+def test_secrets_are_written_once_and_only_their_group_can_read_them(tmp_path: Path) -> None:
     if os.geteuid():
         pytest.skip("files are given to another group, which requires root")
     command = [ROOT / "cluster" / "secrets.sh", tmp_path / "secrets"]

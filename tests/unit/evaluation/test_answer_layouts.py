@@ -19,7 +19,7 @@ BEIR = {
 }
 
 
-def test_short_answers_stand_beside_queries_and_bring_questions_without_an_answer(tmp_path: Path) -> None:
+def test_the_answers_file_adds_references_and_questions_without_an_answer(tmp_path: Path) -> None:
     answers = (
         '{"_id": "q1", "answers": ["nine", "at nine"]}\n{"_id": "q2", "question": "Who built it?", "answerable": false}'
     )

@@ -111,7 +111,7 @@ def test_a_mean_that_nothing_was_computed_for_is_null() -> None:
     assert {failure["reason"] for failure in report["failures"]} == {"GenerationError: no"}
 
 
-def test_the_confidence_tells_answerable_questions_from_others() -> None:
+def test_the_confidence_separates_answerable_questions_from_others() -> None:
     def measure(answerable: bool | None, confidence: float | None) -> MeasuredAnswer:
         question = replace(QUESTION, answerable=answerable)
         return measure_answer(question, replace(ANSWERED, confidence=confidence))

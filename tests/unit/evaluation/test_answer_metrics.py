@@ -50,14 +50,14 @@ def test_auroc_is_the_share_of_all_pairs() -> None:
 def test_the_interval_of_an_auroc_is_that_of_the_normal_distribution_for_many_questions() -> None:
     chance = np.random.default_rng(2)
     positive, negative = chance.normal(1, 1, 300).tolist(), chance.normal(0, 1, 300).tolist()
-    found = auroc_estimate(positive, negative)
+    estimate = auroc_estimate(positive, negative)
     # Hanley and McNeil 1982, equations 1 and 2
-    area, n = found.mean, 300
+    area, n = estimate.mean, 300
     first, second = area / (2 - area), 2 * area * area / (1 + area)
     error = ((area * (1 - area) + (n - 1) * (first - area**2) + (n - 1) * (second - area**2)) / n**2) ** 0.5
-    assert found.low == pytest.approx(area - 1.96 * error, abs=0.006)
-    assert found.high == pytest.approx(area + 1.96 * error, abs=0.006)
-    assert found == auroc_estimate(positive, negative)
+    assert estimate.low == pytest.approx(area - 1.96 * error, abs=0.006)
+    assert estimate.high == pytest.approx(area + 1.96 * error, abs=0.006)
+    assert estimate == auroc_estimate(positive, negative)
 
 
 def test_the_calibration_error_is_the_mean_distance_of_confidence_and_accuracy_over_bins() -> None:

@@ -29,7 +29,7 @@ def test_thumbs_count_more_than_stars(rated: dict[str, Any], liked: bool) -> Non
 
 
 @pytest.mark.parametrize(
-    ("first", "later", "chosen"),
+    ("first", "later", "answer_id"),
     [
         ({}, {}, "ans_2"),
         ({"rating": 1}, {}, "ans_1"),
@@ -37,10 +37,10 @@ def test_thumbs_count_more_than_stars(rated: dict[str, Any], liked: bool) -> Non
         ({"rating": -1, "corrected_answer": "Daily."}, {"rating": 1}, "ans_1"),
     ],
 )
-def test_a_question_has_the_answer_that_says_most(first: dict[str, Any], later: dict[str, Any], chosen: str) -> None:
+def test_a_question_has_the_answer_that_says_most(first: dict[str, Any], later: dict[str, Any], answer_id: str) -> None:
     same = replace(LATER, standalone="how  OFTEN?", **later)
     (question,) = select_questions([replace(ASKED, **first), same])
-    assert (question.reply.id, question.times, question.origin["answer_id"]) == (chosen, 2, chosen)
+    assert (question.reply.id, question.times, question.origin["answer_id"]) == (answer_id, 2, answer_id)
 
 
 def test_documents_that_a_liked_answer_cites_are_relevant() -> None:

@@ -12,7 +12,7 @@ PLACES = st.lists(st.integers(1, 30), unique=True, max_size=5).map(sorted)
 
 
 @pytest.mark.parametrize(
-    ("found", "true", "tolerance", "scores"),
+    ("predicted", "true", "tolerance", "scores"),
     [
         ([105, 199, 250, 302], [100, 200, 300], 5, (0.75, 1.0, 6 / 7)),
         ([105, 199, 250, 302], [100, 200, 300], 0, (0.0, 0.0, 0.0)),
@@ -23,19 +23,19 @@ PLACES = st.lists(st.integers(1, 30), unique=True, max_size=5).map(sorted)
     ],
 )
 def test_precision_recall_and_f1(
-    found: list[int], true: list[int], tolerance: int, scores: tuple[float, float, float]
+    predicted: list[int], true: list[int], tolerance: int, scores: tuple[float, float, float]
 ) -> None:
-    assert boundary_scores(found, true, tolerance) == BoundaryScores(*map(pytest.approx, scores))
+    assert boundary_scores(predicted, true, tolerance) == BoundaryScores(*map(pytest.approx, scores))
 
 
 @given(PLACES, PLACES, st.integers(0, 6))
-def test_no_other_pairing_matches_more(found: list[int], true: list[int], tolerance: int) -> None:
-    few, many = sorted((found, true), key=len)
+def test_no_other_pairing_matches_more(predicted: list[int], true: list[int], tolerance: int) -> None:
+    few, many = sorted((predicted, true), key=len)
     most = max(
         sum(abs(a - b) <= tolerance for a, b in zip(few, order, strict=True))
-        for chosen in combinations(many, len(few))
-        for order in permutations(chosen)
+        for subset in combinations(many, len(few))
+        for order in permutations(subset)
     )
-    assert boundary_scores(found, true, tolerance).precision == pytest.approx(
-        most / max(1, len(found)) if found or true else 1.0
+    assert boundary_scores(predicted, true, tolerance).precision == pytest.approx(
+        most / max(1, len(predicted)) if predicted or true else 1.0
     )

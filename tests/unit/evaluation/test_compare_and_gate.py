@@ -244,7 +244,7 @@ def test_a_wrong_gate_file_is_a_usage_error(rag: Rag, tmp_path: Path, text: str,
     assert error in refused.err
 
 
-def test_a_folder_that_is_no_run_is_a_usage_error(rag: Rag, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_a_run_is_a_usage_error(rag: Rag, tmp_path: Path) -> None:
     assert rag("promote", tmp_path).code == 2
     damaged = write_run_folder(tmp_path / "a", [0.5])
     (damaged / "report.json").write_text("{}")

@@ -27,17 +27,17 @@ SETTINGS = load_settings(environment={})
 class ScriptedKnowledge:
     """Records each search and each question that is asked. Its rewrites are upper case."""
 
-    asked: list[tuple[str, Any, list[str]]] = field(default_factory=list)
+    calls: list[tuple[str, Any, list[str]]] = field(default_factory=list)
 
     def explain(self, question: str, *, k: int, collection: str, history: Any = (), variants: Any = ()) -> Any:  # noqa: ARG002
-        self.asked.append((question, history, [variant.text for variant in variants]))
+        self.calls.append((question, history, [variant.text for variant in variants]))
         return [], []
 
     def rewrite(self, question: str, history: Any, collection: str) -> str:  # noqa: ARG002
         return question.upper()
 
     def ask(self, question: str, collection: str, filters: Any, history: Any = ()) -> Reply:  # noqa: ARG002
-        self.asked.append((question, history, []))
+        self.calls.append((question, history, []))
         return Reply(query=Query(text=question), standalone=question, answer=Answer(text="Nobody."))
 
 
@@ -53,11 +53,11 @@ class ScriptedKnowledge:
 def test_each_mode_searches_its_own_texts(mode: ConversationMode, searched: object) -> None:
     knowledge: Any = ScriptedKnowledge()
     TraceTask(settings=SETTINGS, collection="docs", k=10, mode=mode).run(knowledge, QUESTION)
-    assert knowledge.asked == [searched]
+    assert knowledge.calls == [searched]
 
 
 @pytest.mark.parametrize(
-    ("mode", "asked"),
+    ("mode", "expected"),
     [
         (ConversationMode.raw, ("Who has them?", (), [])),
         (ConversationMode.rewritten, ("WHO HAS THEM?", (), [])),
@@ -65,10 +65,10 @@ def test_each_mode_searches_its_own_texts(mode: ConversationMode, searched: obje
         (ConversationMode.gold, ("Who has the keys?", (), [])),
     ],
 )
-def test_each_mode_asks_its_own_text(mode: ConversationMode, asked: object) -> None:
+def test_each_mode_asks_its_own_text(mode: ConversationMode, expected: object) -> None:
     knowledge: Any = ScriptedKnowledge()
     AnswerTask(settings=SETTINGS, collection="docs", mode=mode).run(knowledge, QUESTION)
-    assert knowledge.asked == [asked]
+    assert knowledge.calls == [expected]
 
 
 def test_a_rewrite_that_changes_nothing_has_no_variants() -> None:

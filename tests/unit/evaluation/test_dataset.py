@@ -67,18 +67,18 @@ def test_a_document_with_a_span_is_relevant_where_no_grade_says_otherwise(tmp_pa
         SPANS.replace("d1", document).replace("q1", query) for query, document in [("q1", "d1"), ("q3", "d2")]
     )
     write(tmp_path, {**BEIR, "qrels/test.spans.jsonl": spans})
-    assert {each.id: each.grades for each in read_dataset(tmp_path).questions} == {
+    assert {question.id: question.grades for question in read_dataset(tmp_path).questions} == {
         "q1": {"d1": 2, "d2": 0},
         "q3": {"d2": 1},
     }
     (tmp_path / "qrels" / "test.tsv").unlink()
-    found = read_dataset(tmp_path).questions
-    assert {each.id: each.grades for each in found} == {"q1": {"d1": 1}, "q3": {"d2": 1}}
-    assert found[1].spans == (Span(document="d2", start=0, end=5),)
+    questions = read_dataset(tmp_path).questions
+    assert {question.id: question.grades for question in questions} == {"q1": {"d1": 1}, "q3": {"d2": 1}}
+    assert questions[1].spans == (Span(document="d2", start=0, end=5),)
 
 
 @pytest.mark.parametrize("start_end", ["5, 5", "-1, 4", "0, 1.5", "null, 3", "false, 3"])
-def test_a_span_that_is_none_is_refused(tmp_path: Path, start_end: str) -> None:
+def test_an_invalid_span_is_refused(tmp_path: Path, start_end: str) -> None:
     start, end = start_end.split(", ")
     row = f'{{"query_id": "q", "document_id": "d", "start": {start}, "end": {end}}}'
     write(tmp_path, {"spans.jsonl": row})
@@ -111,7 +111,7 @@ def test_a_folder_of_files_is_taken_before_their_text(tmp_path: Path) -> None:
     assert dataset.corpus == tmp_path / "html"
 
 
-def test_of_a_conversation_the_last_turn_is_the_question() -> None:
+def test_the_last_turn_of_a_conversation_is_the_question() -> None:
     assert last_turn("|user|: What is a sluice?\n|user|: And who opens it?") == "And who opens it?"
     assert last_turn(" Who opens it? ") == "Who opens it?"
 
@@ -153,7 +153,7 @@ def test_grades_without_questions_are_refused(tmp_path: Path, changed: Mapping[s
     assert complaint in refusal(tmp_path, changed)
 
 
-def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"queries.jsonl cannot be read: No such file or directory"):
         read_dataset(tmp_path)
     del (files := dict(BEIR))["corpus.jsonl"]
@@ -171,7 +171,7 @@ def test_trec_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert read_qrels(tmp_path / "qrels.trec") == qrels
 
 
-def test_white_space_in_an_id_is_no_column_of_a_trec_file(tmp_path: Path) -> None:
+def test_white_space_in_an_id_is_not_a_column_of_a_trec_file(tmp_path: Path) -> None:
     write_run(tmp_path / "own.trec", {"q 1": {"a\tb%20": 1.0}}, "my run")
     assert (tmp_path / "own.trec").read_text() == "q%201 Q0 a%09b%20 1 1.0 my%20run\n"
 

@@ -57,8 +57,8 @@ def test_a_grade_of_a_missing_document_is_a_broken_rule(rag: Any, tmp_path: Path
 
 
 def test_the_first_questions_are_shown_with_what_is_right(rag: Any, tmp_path: Path) -> None:
-    shown = json.loads(rag("dataset", "show", write(tmp_path, FILES), "--limit", 1, "--json").out)
-    assert shown == [
+    entries = json.loads(rag("dataset", "show", write(tmp_path, FILES), "--limit", 1, "--json").out)
+    assert entries == [
         {"question_id": "q1", "question": "One?", "answerable": True, "references": ["one"], "relevant": ["d1"]}
     ]
 

@@ -111,12 +111,12 @@ def test_the_questions_of_one_conversation_are_not_independent() -> None:
 
 
 @pytest.mark.parametrize("count", [0, 10])
-def test_one_variant_alone_is_no_experiment(count: int) -> None:
+def test_one_variant_alone_is_not_an_experiment(count: int) -> None:
     with pytest.raises(UsageError, match=f"observations of control and treatment, got {count} and 0"):
         report_experiment(observe("control", count, 0.6), 0.05, 0.5)
 
 
-def test_a_treatment_that_everybody_gets_by_now_is_no_split() -> None:
+def test_a_treatment_that_everybody_gets_is_not_a_split() -> None:
     rows = [*observe("control", 10, 0.6), *observe("treatment", 10, 0.6)]
     last = replace(rows[-1], exposure=replace(rows[-1].exposure, share=1.0))
     with pytest.raises(UsageError, match="above 0 and below 1, got 1; pass --share"):

@@ -23,7 +23,7 @@ def test_a_file_holds_what_was_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["no JSON", "[1]", '{"experiment": "x"}', '{"variant": "both"}'])
-def test_a_line_that_is_no_exposure_is_an_error_with_its_number(tmp_path: Path, line: str) -> None:
+def test_a_line_that_is_not_an_exposure_is_an_error_with_its_number(tmp_path: Path, line: str) -> None:
     file = tmp_path / "exposures.jsonl"
     ExposureFile(file)(EXPOSURE)
     file.write_text(f"{file.read_text()}{line}\n")

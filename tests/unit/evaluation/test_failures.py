@@ -22,7 +22,7 @@ UNANSWERABLE = Question(id="q2", text="Who built them?", grades={}, answerable=F
 PASSAGE = PassageText(uri="gates", text="The gates open at nine. The crane is red.")
 
 
-def answered(text: str = "The gates open at nine.", question: Question = QUESTION, **trace: Any) -> AnswerTrace:
+def answer_trace(text: str = "The gates open at nine.", question: Question = QUESTION, **trace: Any) -> AnswerTrace:
     sentences = (StatedSentence(text=text, quotes=(text,)),)
     values = {"answer": text, "sentences": sentences, "passages": (PASSAGE,), "grade": "supported", **trace}
     return AnswerTrace(question=question.id, seconds=0.1, **values)
@@ -35,20 +35,20 @@ def outcome(
     return Outcome(question=question, reached=reached, answer=answer, cites_relevant=cites_relevant)
 
 
-def lost(step: str, **changes: Any) -> GoldSearch:
+def search_with_loss(step: str, **changes: Any) -> GoldSearch:
     return GoldSearch(question="q1", loss=Verdict(step=step, reason="the reason"), **changes)
 
 
-WRONG = answered("The crane is red.")
-REFUSED = answered("", finish="abstained", sentences=(), grade="unchecked", judge_skipped="there is no answer")
+WRONG = answer_trace("The crane is red.")
+REFUSED = answer_trace("", finish="abstained", sentences=(), grade="unchecked", judge_skipped="there is no answer")
 SEARCHED = Outcome(question=QUESTION, reached=False)
 UNREACHED = outcome(WRONG, reached=False)
 
 
-def test_a_right_answer_from_a_relevant_passage_is_no_failure() -> None:
-    assert not outcome(answered()).is_failure
+def test_a_right_answer_from_a_relevant_passage_is_not_a_failure() -> None:
+    assert not outcome(answer_trace()).is_failure
     assert not Outcome(question=QUESTION, reached=True).is_failure
-    assert not outcome(answered(), reached=False, cites_relevant=False).is_failure
+    assert not outcome(answer_trace(), reached=False, cites_relevant=False).is_failure
 
 
 @pytest.mark.parametrize("failed", [SEARCHED, UNREACHED])
@@ -56,20 +56,20 @@ def test_a_right_answer_from_a_relevant_passage_is_no_failure() -> None:
     ("search", "label"),
     [
         (None, "not_indexed"),
-        (lost("deleted"), "not_indexed"),
-        (lost("ingestion"), "not_indexed"),
-        (lost("span"), "span_lost"),
-        (lost("depth", raw_rank=3), "rewrite_error"),
-        (lost("leg"), "pool_miss"),
-        (lost("depth"), "pool_miss"),
-        (lost("k", part="pool"), "pool_miss"),
-        (lost("k", part="fusion"), "fusion_loss"),
-        (lost("rerank_depth", part="fusion"), "fusion_loss"),
-        (lost("rerank", part="rerank"), "rerank_loss"),
-        (lost("max_chunks_per_document", part="rerank"), "rerank_loss"),
+        (search_with_loss("deleted"), "not_indexed"),
+        (search_with_loss("ingestion"), "not_indexed"),
+        (search_with_loss("span"), "span_lost"),
+        (search_with_loss("depth", raw_rank=3), "rewrite_error"),
+        (search_with_loss("leg"), "pool_miss"),
+        (search_with_loss("depth"), "pool_miss"),
+        (search_with_loss("k", part="pool"), "pool_miss"),
+        (search_with_loss("k", part="fusion"), "fusion_loss"),
+        (search_with_loss("rerank_depth", part="fusion"), "fusion_loss"),
+        (search_with_loss("rerank", part="rerank"), "rerank_loss"),
+        (search_with_loss("max_chunks_per_document", part="rerank"), "rerank_loss"),
     ],
 )
-def test_what_never_reached_the_prompt_was_lost_by_the_search(
+def test_a_passage_that_never_reached_the_prompt_was_lost_by_the_search(
     failed: Outcome, search: GoldSearch | None, label: str
 ) -> None:
     assert failed.is_failure
@@ -77,33 +77,33 @@ def test_what_never_reached_the_prompt_was_lost_by_the_search(
 
 
 def test_a_hit_that_no_passage_contains_was_cut_by_the_budget() -> None:
-    assert label_failure(UNREACHED, lost("found")).label == "budget_cut"
+    assert label_failure(UNREACHED, search_with_loss("found")).label == "budget_cut"
 
 
 @pytest.mark.parametrize(
     ("failed", "label"),
     [
         (outcome(WRONG), "unused_context"),
-        (outcome(answered("Bananas fly.", grade="unsupported")), "unsupported_claim"),
+        (outcome(answer_trace("Bananas fly.", grade="unsupported")), "unsupported_claim"),
         (
-            outcome(answered("They open at nine, sing in tune and travel far.", grade="unsupported")),
+            outcome(answer_trace("They open at nine, sing in tune and travel far.", grade="unsupported")),
             "unsupported_claim",
         ),
-        (outcome(answered(), cites_relevant=False), "wrong_citation"),
-        (outcome(answered(grade="unsupported"), cites_relevant=False), "wrong_citation"),
+        (outcome(answer_trace(), cites_relevant=False), "wrong_citation"),
+        (outcome(answer_trace(grade="unsupported"), cites_relevant=False), "wrong_citation"),
         (outcome(REFUSED), "over_abstain"),
-        (outcome(answered(question=UNANSWERABLE), UNANSWERABLE, reached=None), "under_abstain"),
-        (outcome(answered(grade="unchecked", judge_error="no JSON")), "judge_error"),
-        (outcome(answered(grade="unsupported")), "judge_error"),
+        (outcome(answer_trace(question=UNANSWERABLE), UNANSWERABLE, reached=None), "under_abstain"),
+        (outcome(answer_trace(grade="unchecked", judge_error="no JSON")), "judge_error"),
+        (outcome(answer_trace(grade="unsupported")), "judge_error"),
     ],
 )
-def test_what_was_in_the_prompt_was_lost_by_the_answer(failed: Outcome, label: str) -> None:
+def test_a_passage_in_the_prompt_was_lost_by_the_answer(failed: Outcome, label: str) -> None:
     assert failed.is_failure
     assert label_failure(failed, None).label == label
 
 
 def test_a_refused_question_whose_passage_is_missing_was_lost_by_the_search() -> None:
-    assert label_failure(outcome(REFUSED, reached=False), lost("depth")).label == "pool_miss"
+    assert label_failure(outcome(REFUSED, reached=False), search_with_loss("depth")).label == "pool_miss"
 
 
 def test_a_refusal_is_right_if_the_documents_do_not_answer_or_might_not() -> None:
@@ -117,12 +117,14 @@ def test_documents_about_an_unanswerable_question_need_not_be_read() -> None:
     reached = has_gold_passage(graded, [("crane", "The crane is red.")], {})
     assert reached is None
     assert not outcome(REFUSED, graded, reached=reached).is_failure
-    assert label_failure(outcome(answered(question=graded), graded, reached=reached), None).label == "under_abstain"
+    assert label_failure(outcome(answer_trace(question=graded), graded, reached=reached), None).label == "under_abstain"
 
 
 def test_the_waterfall_is_in_the_order_of_the_labels_and_shows_the_worst_first() -> None:
-    failed = [outcome(answered(), cites_relevant=False), outcome(WRONG), outcome(answered())]
-    waterfall = waterfall_to_json(build_waterfall([*failed, UNREACHED], {"q1": lost("depth", ranks={"dense": 0})}))
+    failed = [outcome(answer_trace(), cites_relevant=False), outcome(WRONG), outcome(answer_trace())]
+    waterfall = waterfall_to_json(
+        build_waterfall([*failed, UNREACHED], {"q1": search_with_loss("depth", ranks={"dense": 0})})
+    )
     assert (waterfall["questions"], waterfall["failed"]) == (4, 3)
     assert list(waterfall["labels"].items()) == [("pool_miss", 1), ("unused_context", 1), ("wrong_citation", 1)]
     assert [example["label"] for example in waterfall["examples"]] == ["unused_context", "pool_miss", "wrong_citation"]
@@ -139,8 +141,8 @@ def test_the_waterfall_is_in_the_order_of_the_labels_and_shows_the_worst_first()
 
 def test_the_answer_is_the_shortest_span_or_reference_that_its_document_contains() -> None:
     texts = {"gates": "At noon? No: at nine, sharp at nine."}
-    given = Question(id="q", text="", grades={}, spans=(Span(document="gates", start=3, end=7),))
-    assert find_answer_spans(given, texts) == {"gates": Span(document="gates", start=3, end=7)}
+    question = Question(id="q", text="", grades={}, spans=(Span(document="gates", start=3, end=7),))
+    assert find_answer_spans(question, texts) == {"gates": Span(document="gates", start=3, end=7)}
     implied = Question(id="q", text="", grades={"gates": 1}, references=("sharp at nine", "nine", "o"))
     assert find_answer_spans(implied, texts) == {"gates": Span(document="gates", start=16, end=20)}
     assert find_answer_spans(implied, {}) == {}

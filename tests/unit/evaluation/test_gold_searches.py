@@ -62,13 +62,13 @@ def test_ranks_are_in_the_order_of_the_flow_and_0_without_one() -> None:
 
 @dataclass
 class ScriptedKnowledge:
-    """Returns facts by the text that is searched, or raises an error. `asked` holds the texts."""
+    """Returns facts by the text that is searched, or raises an error. `searches` holds the texts."""
 
     facts: Mapping[str, Facts]
-    asked: list[str] = field(default_factory=list)
+    searches: list[str] = field(default_factory=list)
 
     def why(self, question: str, *_: Any, **__: Any) -> Facts:
-        self.asked.append(question)
+        self.searches.append(question)
         if question not in self.facts:
             raise RetrievalError("no leg answered")
         return self.facts[question]
@@ -82,9 +82,9 @@ def task(searched: str, rank: int | None = None) -> GoldSearchTask:
 def test_the_user_s_own_question_is_searched_if_another_text_was() -> None:
     knowledge: Any = ScriptedKnowledge({"keys": LOST, QUESTION.text: FOUND})
     assert task("keys").run(knowledge, QUESTION).raw_rank == 2
-    knowledge.asked.clear()
+    knowledge.searches.clear()
     assert task(QUESTION.text).run(knowledge, QUESTION).raw_rank == 0
-    assert knowledge.asked == [QUESTION.text]
+    assert knowledge.searches == [QUESTION.text]
 
 
 def test_a_search_that_fails_is_a_failure_of_the_legs() -> None:

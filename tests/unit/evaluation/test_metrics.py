@@ -1,4 +1,4 @@
-"""Against the values that trec_eval itself prints, and against trec_eval as a library."""
+"""The measures against the values that trec_eval itself prints, and against trec_eval as a library."""
 
 import random
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ PRINTED = {
     "success@10": 0.6667,
     "f1@500": 0.1194,
 }
-"""By trec_eval 9, over the three topics of its own test. `f1@500` is its set_F: every topic has 500 documents."""
+"""Values of trec_eval 9 for the three topics of its own test. `f1@500` is its set_F: each topic has 500 documents."""
 PRINTED_BY_TOPIC = {
     "map": (0.0324, 0.4175, 0.0858),
     "ndcg@10": (0.1518, 0.7530, 0.0),
@@ -78,17 +78,17 @@ def test_graded_runs_full_of_ties_measure_as_trec_eval_measures_them() -> None:
     oracle = pytrec_eval.RelevanceEvaluator({id: grades for id, (grades, _) in questions.items()}, ASKED)
     expected: Mapping[str, Mapping[str, float]] = oracle.evaluate({id: scores for id, (_, scores) in questions.items()})
     for id, (grades, scores) in questions.items():
-        own = measures(rank_ids(scores), grades, CUTS)
+        measured = measures(rank_ids(scores), grades, CUTS)
         for name, theirs in THEIRS.items():
-            assert own[name] == pytest.approx(expected[id][theirs], abs=1e-9), (id, name)
+            assert measured[name] == pytest.approx(expected[id][theirs], abs=1e-9), (id, name)
 
 
 def test_trec_evals_own_test_measures_as_trec_eval_prints_it() -> None:
     qrels, run = read_qrels(FIXTURE / "qrels.test"), read_run(FIXTURE / "results.test")
     topics = [measures(rank_ids(run[id]), qrels[id], (5, 10, 20, 100, 500, 1000)) for id in ("301", "302", "303")]
-    assert {name: round(sum(each[name] for each in topics) / 3, 4) for name in PRINTED} == PRINTED
+    assert {name: round(sum(topic[name] for topic in topics) / 3, 4) for name in PRINTED} == PRINTED
     for name, printed in PRINTED_BY_TOPIC.items():
-        assert tuple(round(each[name], 4) for each in topics) == printed
+        assert tuple(round(topic[name], 4) for topic in topics) == printed
     cut = [average_precision(rank_ids(run[id]), qrels[id], 100) for id in run]
     assert round(sum(cut) / 3, 4) == 0.1622
 
@@ -109,7 +109,7 @@ def test_recall_counts_all_relevant_ones_and_precision_all_k() -> None:
     assert f1(ranking, grades, 10) == pytest.approx(2 * 0.1 * (1 / 3) / (0.1 + 1 / 3))
 
 
-def test_the_reciprocal_rank_at_k_does_not_see_what_stands_behind() -> None:
+def test_the_reciprocal_rank_at_k_ignores_later_documents() -> None:
     ranking = ["x", "y", "a"]
     assert (reciprocal_rank(ranking, {"a": 1}), reciprocal_rank(ranking, {"a": 1}, 2)) == (1 / 3, 0)
 
@@ -123,7 +123,7 @@ def test_a_question_without_hits_or_without_relevant_documents_measures_zero() -
     assert set(measures(["a"], {"a": 0}).values()) == {0.0}
 
 
-def test_documents_stand_where_their_best_chunks_stand() -> None:
+def test_documents_have_the_ranks_of_their_best_chunks() -> None:
     assert unique_ids(["b", "a", "b", "c", "a"]) == ["b", "a", "c"]
 
 

@@ -31,10 +31,10 @@ QUESTIONS = [
 
 @dataclass
 class ScriptedKnowledge:
-    """Answers every question, except that a text in `errors` raises. `asked` holds the arguments of each call."""
+    """Answers every question, except that a text in `errors` raises. `calls` holds the arguments of each call."""
 
     errors: dict[str, BaseException] = field(default_factory=dict)
-    asked: list[tuple[str, Mapping[str, Any] | None, Sequence[Message]]] = field(default_factory=list)
+    calls: list[tuple[str, Mapping[str, Any] | None, Sequence[Message]]] = field(default_factory=list)
 
     def __enter__(self) -> Self:
         return self
@@ -46,7 +46,7 @@ class ScriptedKnowledge:
     def ask(
         self, question: str, collection: str, filters: Mapping[str, Any] | None = None, history: Sequence[Message] = ()
     ) -> Reply:
-        self.asked.append((question, filters, history))
+        self.calls.append((question, filters, history))
         if question in self.errors:
             raise self.errors[question]
         query = Query(text=question, collection=collection)
@@ -71,34 +71,34 @@ def test_a_run_that_was_killed_asks_no_question_twice(knowledge: ScriptedKnowled
     knowledge.errors = {"Question 3?": KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
         answer_all(path)
-    knowledge.errors, knowledge.asked = {}, []
+    knowledge.errors, knowledge.calls = {}, []
     resumed = answer_all(path)
-    assert [text for text, *_ in knowledge.asked] == ["Question 3?", "Question 4?"]
+    assert [text for text, *_ in knowledge.calls] == ["Question 3?", "Question 4?"]
     assert {id: trace.answer for id, trace in resumed.items()} == {f"q{n}": "No idea." for n in range(5)}
-    knowledge.asked = []
+    knowledge.calls = []
     assert answer_all(path) == resumed
-    assert knowledge.asked == []
+    assert knowledge.calls == []
 
 
 def test_answers_of_another_pipeline_and_half_a_line_are_not_used(knowledge: ScriptedKnowledge, tmp_path: Path) -> None:
     path = tmp_path / "answers.partial.jsonl"
     answer_all(path)
     path.write_text(path.read_text()[:-20])
-    knowledge.asked = []
+    knowledge.calls = []
     answer_all(path)
-    assert [text for text, *_ in knowledge.asked] == ["Question 4?"]
-    knowledge.asked = []
+    assert [text for text, *_ in knowledge.calls] == ["Question 4?"]
+    knowledge.calls = []
     answer_all(path, key="another")
-    assert len(knowledge.asked) == 5
+    assert len(knowledge.calls) == 5
 
 
 def test_a_question_that_failed_is_a_trace_and_is_asked_again(knowledge: ScriptedKnowledge, tmp_path: Path) -> None:
     path = tmp_path / "answers.partial.jsonl"
     knowledge.errors = {"Question 1?": RagError("no model")}
     assert answer_all(path)["q1"].error == "RagError: no model"
-    knowledge.errors, knowledge.asked = {}, []
+    knowledge.errors, knowledge.calls = {}, []
     assert answer_all(path)["q1"].error == ""
-    assert [text for text, *_ in knowledge.asked] == ["Question 1?"]
+    assert [text for text, *_ in knowledge.calls] == ["Question 1?"]
 
 
 def test_an_actor_answers_a_batch_of_pickled_questions(knowledge: ScriptedKnowledge) -> None:
@@ -108,12 +108,12 @@ def test_an_actor_answers_a_batch_of_pickled_questions(knowledge: ScriptedKnowle
     batch = pa.table({"row": list(map(pickle.dumps, QUESTIONS[:2]))}, schema=ROWS)
     outcomes = list(map(pickle.loads, actor(batch)["outcome"].to_pylist()))
     assert [(trace.question, trace.answer) for trace in outcomes] == [("q0", "No idea."), ("q1", "No idea.")]
-    assert len(knowledge.asked) == 2
+    assert len(knowledge.calls) == 2
 
 
 def test_own_documents_are_a_filter(knowledge: ScriptedKnowledge) -> None:
     answer_all(None, uris={"q1": ["file:///a.md"], "q2": []})
-    filters = {text: filters for text, filters, _ in knowledge.asked}
+    filters = {text: filters for text, filters, _ in knowledge.calls}
     assert filters["Question 1?"] == {"type": "in", "key": "uri", "value": ["file:///a.md"]}
     assert filters["Question 0?"] is filters["Question 2?"] is None
 

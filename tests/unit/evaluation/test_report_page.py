@@ -112,13 +112,17 @@ def test_one_reason_is_for_all_measures_with_the_same_coverage() -> None:
 
 
 def test_only_questions_that_failed_have_a_reason_if_there_is_a_waterfall() -> None:
-    given = [question(1, answer=answer(0.6)), question(2, rank=3, failure="fusion_loss"), question(3, error="no store")]
-    assert [line.label for line in build_page(finished_run(*given)).questions] == [
+    questions = [
+        question(1, answer=answer(0.6)),
+        question(2, rank=3, failure="fusion_loss"),
+        question(3, error="no store"),
+    ]
+    assert [line.label for line in build_page(finished_run(*questions)).questions] == [
         "differs from the reference",
         "fusion_loss",
         "failed",
     ]
-    page = build_page(finished_run(*given, waterfall=waterfall("q2")))
+    page = build_page(finished_run(*questions, waterfall=waterfall("q2")))
     assert [line.label for line in page.questions] == ["", "fusion_loss", "failed"]
 
 

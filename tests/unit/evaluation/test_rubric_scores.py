@@ -36,7 +36,7 @@ def reply(*grades: Any) -> str:
     return json.dumps({name: {"reason": f"{name}!", "grade": grade} for name, grade in zip(names, grades, strict=True)})
 
 
-def measured(n: int, **trace: Any) -> MeasuredAnswer:
+def build_answer(n: int, **trace: Any) -> MeasuredAnswer:
     question = Question(id=f"q{n}", text=f"When {n}?", grades={}, references=("At nine.",), answerable=True)
     values = {
         "sentences": (StatedSentence(text="At nine, by Bob.", quotes=()),),
@@ -90,7 +90,7 @@ def test_a_reply_that_does_not_grade_every_criterion_is_an_error(text: str) -> N
 
 def test_scores_become_measures_and_a_malformed_reply_a_failed_sample() -> None:
     with run_endpoint(whole_response(reply(3, 5, 1)), whole_response("Well.")) as endpoint:
-        scored = score(endpoint, [measured(0), measured(1)])
+        scored = score(endpoint, [build_answer(0), build_answer(1)])
     assert scored[0].measures == dict(zip(NAMES, (0.5, 1.0, 0.0), strict=True))
     assert scored[0].reasons["rubric_completeness"] == "completeness!"
     assert scored[1].measures == {}
@@ -102,20 +102,20 @@ def test_scores_become_measures_and_a_malformed_reply_a_failed_sample() -> None:
 
 def test_an_endpoint_that_refuses_is_a_reason_too() -> None:
     with run_endpoint(error_response(400, {"error": {"message": "no such model"}})) as endpoint:
-        (scored,) = score(endpoint, [measured(0)])
+        (scored,) = score(endpoint, [build_answer(0)])
     assert "no such model" in scored.failures["rubric_relevance"]
 
 
 def test_many_refused_requests_do_not_fail_the_answers_after_them() -> None:
     refusals = [error_response(400, {"error": {"message": "too long"}})] * 6
     with run_endpoint(*refusals, whole_response(reply(5, 5, 5))) as endpoint:
-        scored = score(endpoint, [measured(n) for n in range(7)])
+        scored = score(endpoint, [build_answer(n) for n in range(7)])
     assert [bool(answer.failures) for answer in scored] == [True] * 6 + [False]
 
 
 def test_refusals_and_unanswerable_questions_are_not_graded_and_failed_ones_fail() -> None:
-    unanswerable = replace(measured(1), question=replace(measured(1).question, answerable=False))
-    answers = [measured(0, finish="abstained"), unanswerable, measured(2, error="GenerationError: down")]
+    unanswerable = replace(build_answer(1), question=replace(build_answer(1).question, answerable=False))
+    answers = [build_answer(0, finish="abstained"), unanswerable, build_answer(2, error="GenerationError: down")]
     with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
         refused, unanswered, failed = score(endpoint, answers)
     assert endpoint.requests == []
@@ -126,16 +126,16 @@ def test_refusals_and_unanswerable_questions_are_not_graded_and_failed_ones_fail
 def test_a_run_that_is_continued_scores_no_answer_twice(tmp_path: Path) -> None:
     replies = [whole_response(text) for text in (reply(5, 5, 5), "Well.", reply(1, 1, 1))]
     with run_endpoint(*replies) as endpoint:
-        score(endpoint, [measured(0), measured(1)], tmp_path)
-        again = score(endpoint, [measured(0), measured(1)], tmp_path)
+        score(endpoint, [build_answer(0), build_answer(1)], tmp_path)
+        again = score(endpoint, [build_answer(0), build_answer(1)], tmp_path)
         assert [answer.measures["rubric_relevance"] for answer in again] == [1.0, 0.0]
         assert len(endpoint.requests) == 3
-        score(endpoint, [measured(0), measured(1)], tmp_path)
+        score(endpoint, [build_answer(0), build_answer(1)], tmp_path)
         assert len(endpoint.requests) == 3
 
 
 def test_scores_are_used_for_an_answer_that_was_read_from_its_journal(tmp_path: Path) -> None:
-    answer = measured(0, score=np.float64(0.5))
+    answer = build_answer(0, score=np.float64(0.5))
     read = replace(answer, trace=ANSWER.validate_json(ANSWER.dump_json(answer.trace)))
     with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
         score(endpoint, [answer], tmp_path)
@@ -146,23 +146,23 @@ def test_scores_are_used_for_an_answer_that_was_read_from_its_journal(tmp_path: 
 def test_a_journal_that_was_cut_within_a_character_is_continued(tmp_path: Path) -> None:
     reasons = reply(5, 5, 5).replace("relevance!", "f\u00fcr")
     with run_endpoint(whole_response(reasons)) as endpoint:
-        score(endpoint, [measured(0), measured(1)], tmp_path)
+        score(endpoint, [build_answer(0), build_answer(1)], tmp_path)
         (file,) = tmp_path.iterdir()
         file.write_bytes(file.read_bytes()[: file.read_bytes().rindex("\u00fc".encode()) + 1])
-        score(endpoint, [measured(0), measured(1)], tmp_path)
+        score(endpoint, [build_answer(0), build_answer(1)], tmp_path)
         assert len(endpoint.requests) == 3
 
 
 def test_a_kill_while_a_journal_is_written_again_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed() -> Iterator[Scores]:
+    def interrupt() -> Iterator[Scores]:
         raise KeyboardInterrupt
         yield
 
     with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
-        score(endpoint, [measured(0), measured(1)], tmp_path)
+        score(endpoint, [build_answer(0), build_answer(1)], tmp_path)
         journal = build_score_journal(tmp_path, RubricTask(url=endpoint.url, model="judge"))
     with monkeypatch.context() as patched:
-        patched.setattr(Journal, "read", lambda _: SimpleNamespace(values=killed))
+        patched.setattr(Journal, "read", lambda _: SimpleNamespace(values=interrupt))
         with pytest.raises(KeyboardInterrupt), journal.appending():
             pass
     assert journal.read().keys() == {"q0", "q1"}
@@ -170,10 +170,10 @@ def test_a_kill_while_a_journal_is_written_again_loses_nothing(tmp_path: Path, m
 
 def test_scores_of_another_answer_or_another_model_are_not_used(tmp_path: Path) -> None:
     with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
-        score(endpoint, [measured(0)], tmp_path)
-        score(endpoint, [measured(0, answer="Another.")], tmp_path)
+        score(endpoint, [build_answer(0)], tmp_path)
+        score(endpoint, [build_answer(0, answer="Another.")], tmp_path)
         assert len(endpoint.requests) == 2
-        score(endpoint, [measured(0, answer="Another.")], tmp_path, model="other")
+        score(endpoint, [build_answer(0, answer="Another.")], tmp_path, model="other")
         assert len(endpoint.requests) == 3
 
 
@@ -185,7 +185,7 @@ def test_the_description_names_the_rubric_s_version_and_hash() -> None:
 
 
 def test_earlier_messages_of_the_conversation_are_shown_to_the_judge() -> None:
-    answer = measured(0)
+    answer = build_answer(0)
     question = replace(answer.question, history=(Message(role="user", text="The bank in Kiel?"),))
     with run_endpoint(whole_response(reply(5, 5, 5))) as endpoint:
         score(endpoint, [replace(answer, question=question)])

@@ -45,11 +45,11 @@ def test_a_drawn_p_is_never_zero() -> None:
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_distribution_for_many_questions() -> None:
     values = np.random.default_rng(7).normal(0.5, 0.2, 400)
-    (found,) = estimates(values[:, None])
+    (estimate,) = estimates(values[:, None])
     error = 1.96 * values.std() / np.sqrt(len(values))
-    assert found.mean == pytest.approx(values.mean())
-    assert found.low == pytest.approx(values.mean() - error, abs=0.002)
-    assert found.high == pytest.approx(values.mean() + error, abs=0.002)
+    assert estimate.mean == pytest.approx(values.mean())
+    assert estimate.low == pytest.approx(values.mean() - error, abs=0.002)
+    assert estimate.high == pytest.approx(values.mean() + error, abs=0.002)
 
 
 def test_columns_are_resampled_alike_and_by_their_seed() -> None:

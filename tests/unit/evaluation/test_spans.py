@@ -14,19 +14,19 @@ A, B, C, ELSEWHERE = (UUID(int=n) for n in range(4))
 CHUNKS = {A: span(0, 100), B: span(80, 180), C: span(180, 280), ELSEWHERE: span(80, 180, "e")}
 
 
-def held(found: AnswerCharacters) -> dict[UUID, int]:
-    return {id: int(characters.sum()) for id, characters in found.by_chunk.items()}
+def count_by_chunk(answer: AnswerCharacters) -> dict[UUID, int]:
+    return {id: int(characters.sum()) for id, characters in answer.by_chunk.items()}
 
 
 def test_a_chunk_is_relevant_if_it_overlaps_the_answer() -> None:
-    assert held(answer_characters([span(90, 120)], CHUNKS)) == {A: 10, B: 30}
-    assert held(answer_characters([span(100, 180)], CHUNKS)) == {B: 80}
-    assert held(answer_characters([span(80, 90, "e")], CHUNKS)) == {ELSEWHERE: 10}
+    assert count_by_chunk(answer_characters([span(90, 120)], CHUNKS)) == {A: 10, B: 30}
+    assert count_by_chunk(answer_characters([span(100, 180)], CHUNKS)) == {B: 80}
+    assert count_by_chunk(answer_characters([span(80, 90, "e")], CHUNKS)) == {ELSEWHERE: 10}
 
 
 def test_a_character_of_two_spans_is_of_the_answer_once() -> None:
-    found = answer_characters([span(10, 30), span(20, 40), span(200, 205)], CHUNKS)
-    assert (found.length, held(found)) == (35, {A: 30, C: 5})
+    answer = answer_characters([span(10, 30), span(20, 40), span(200, 205)], CHUNKS)
+    assert (answer.length, count_by_chunk(answer)) == (35, {A: 30, C: 5})
 
 
 def test_ranks_count_relevant_chunks_and_characters_what_they_bring() -> None:
@@ -45,7 +45,7 @@ def test_recall_within_a_budget_cuts_the_chunk_that_exceeds_it() -> None:
     assert reordered["char_recall@256t"] == 48 / 96
 
 
-def test_what_overlapping_chunks_repeat_lowers_the_intersection_over_union() -> None:
+def test_repetitions_in_overlapping_chunks_lower_the_intersection_over_union() -> None:
     wanted = answer_characters([span(80, 100)], CHUNKS)
     assert span_measures([A], wanted, CHUNKS, cutoffs=(5,))["char_iou@5"] == 20 / 100
     assert span_measures([A, B], wanted, CHUNKS, cutoffs=(5,))["char_iou@5"] == 20 / 200
@@ -92,5 +92,5 @@ def test_a_span_of_which_nothing_was_stored_is_empty() -> None:
     assert moved.length == 0
 
 
-def test_in_an_unchanged_text_a_span_stays_where_it_is_with_its_white_space() -> None:
+def test_a_span_keeps_its_place_and_white_space_in_an_unchanged_text() -> None:
     assert align_spans([span(0, 4)], " one two", " one two") == [span(0, 4)]

@@ -45,37 +45,37 @@ def one(
     return judge_question(Question(id=id, text="?", grades=grades), trace, DOCUMENTS, stored)
 
 
-def test_a_document_stands_where_its_best_chunk_stands() -> None:
-    found = one({"d1": 1}, [report("dense", 4, 3, 5, 2)], [3, 2, 4])
-    assert (found.legs, found.later_stages) == ({"dense": ["d2", "d1"]}, {"final": ["d1", "d2"]})
-    assert (found.measures["dense"]["mrr"], found.measures["final"]["mrr"]) == (0.5, 1.0)
+def test_a_document_has_the_rank_of_its_best_chunk() -> None:
+    question = one({"d1": 1}, [report("dense", 4, 3, 5, 2)], [3, 2, 4])
+    assert (question.legs, question.later_stages) == ({"dense": ["d2", "d1"]}, {"final": ["d1", "d2"]})
+    assert (question.measures["dense"]["mrr"], question.measures["final"]["mrr"]) == (0.5, 1.0)
 
 
 def test_the_union_is_what_the_legs_found_in_the_best_order() -> None:
     stages = [report("bm25", 0, 2), report("dense", 6, 0), report("fuse", 0, 6, 2), report("fetch")]
-    found = one({"d1": 1, "d3": 3}, stages, [0, 6])
-    assert list(found.measures) == ["bm25", "dense", "union", "fuse", "final"]
-    assert found.rankings["union"] == ["d3", "d1", "d0"]
-    assert found.measures["union"]["ndcg@10"] == 1.0
+    question = one({"d1": 1, "d3": 3}, stages, [0, 6])
+    assert list(question.measures) == ["bm25", "dense", "union", "fuse", "final"]
+    assert question.rankings["union"] == ["d3", "d1", "d0"]
+    assert question.measures["union"]["ndcg@10"] == 1.0
 
 
 def test_one_leg_alone_has_no_union() -> None:
-    found = summarize_stages([one({"d1": 1}, [report("dense", 2)], [2])])
-    assert [each.stage for each in found] == ["dense", "final"]
+    summaries = summarize_stages([one({"d1": 1}, [report("dense", 2)], [2])])
+    assert [summary.stage for summary in summaries] == ["dense", "final"]
 
 
-def test_what_one_leg_found_while_the_other_was_down_is_in_the_union() -> None:
+def test_the_union_has_the_hits_of_one_leg_if_the_other_was_down() -> None:
     well = one({"d1": 1}, [report("dense", 0), report("bm25", 2), report("fuse", 2, 0)], [2])
     late = [report("dense", 0, 2), report("bm25", error="late"), report("fuse", 0, 2)]
     ill = one({"d1": 1}, late, [2], id="r")
-    by_stage = {each.stage: each for each in summarize_stages([well, ill])}
+    by_stage = {summary.stage: summary for summary in summarize_stages([well, ill])}
     assert by_stage["union"].measures["success@1"].mean == 1.0
 
 
 def test_without_recorded_rankings_the_hits_are_judged() -> None:
-    found = one({"d1": 1, "d9": 1}, [report("dense"), report("fetch")], [2])
-    assert list(found.rankings) == ["final"]
-    assert found.lost_at == {"d1": "", "d9": "final"}
+    question = one({"d1": 1, "d9": 1}, [report("dense"), report("fetch")], [2])
+    assert list(question.rankings) == ["final"]
+    assert question.lost_at == {"d1": "", "d9": "final"}
 
 
 @pytest.mark.parametrize(
@@ -95,30 +95,30 @@ def test_a_document_is_lost_at_the_first_stage_that_lacks_it(document: str, plac
     fused = [n for n in far if n != 6]
     reranked = [n for n in fused if n != 8]
     stages = [report("dense", *far), report("bm25", *far), report("fuse", *fused), report("rerank", *reranked)]
-    found = one({document: 1}, stages, [n for n in reranked if n != 10], EVERY - {"d29"})
-    assert found.lost_at == {document: place}
+    question = one({document: 1}, stages, [n for n in reranked if n != 10], EVERY - {"d29"})
+    assert question.lost_at == {document: place}
 
 
-def test_where_nothing_was_found_the_legs_lost_it() -> None:
+def test_if_nothing_was_found_the_legs_lost_the_document() -> None:
     assert one({"d1": 1}, [report("bm25"), report("fetch")], []).lost_at == {"d1": "legs"}
     stages = [report("bm25"), report("dense"), report("fuse"), report("fetch")]
     assert one({"d1": 1}, stages, []).lost_at == {"d1": "legs"}
 
 
-def test_what_a_failed_question_lost_is_counted_apart() -> None:
+def test_losses_of_a_failed_question_are_counted_separately() -> None:
     trace = Trace(question="bad", seconds=1.0, error="StoreError: away")
-    asked = Question(id="bad", text="?", grades={"d1": 1, "d2": 1, "gone": 1})
-    failed = judge_question(asked, trace, DOCUMENTS, EVERY)
+    question = Question(id="bad", text="?", grades={"d1": 1, "d2": 1, "gone": 1})
+    failed = judge_question(question, trace, DOCUMENTS, EVERY)
     assert failed.lost_at == {"d1": "failed", "d2": "failed", "gone": "store"}
-    told = to_json(build_evaluation([failed, one({"d1": 1}, [report("dense", 2)], [2])]))["lost"]
-    assert {place: count for place, count in told.items() if count} == {"found": 1, "store": 1, "failed": 2}
+    lost = to_json(build_evaluation([failed, one({"d1": 1}, [report("dense", 2)], [2])]))["lost"]
+    assert {place: count for place, count in lost.items() if count} == {"found": 1, "store": 1, "failed": 2}
 
 
 def test_a_leg_that_is_down_counts_as_zero_and_its_error_is_counted() -> None:
     well = one({"d1": 1}, [report("dense", 2, seconds=0.1), report("bm25", 2, seconds=0.2)], [2], seconds=0.4)
     down = report("bm25", seconds=0.6, error="timeout after 0.600 s")
     ill = one({"d1": 1}, [report("dense", 2, seconds=0.3), down], [2], id="r", seconds=0.8)
-    by_stage = {each.stage: each for each in summarize_stages([well, ill])}
+    by_stage = {summary.stage: summary for summary in summarize_stages([well, ill])}
     assert by_stage["bm25"].measures["recall@10"].mean == 0.5
     assert by_stage["dense"].measures["recall@10"].mean == 1.0
     assert (by_stage["bm25"].errors, by_stage["dense"].errors) == (1, 0)
@@ -130,30 +130,30 @@ def test_a_leg_that_is_down_counts_as_zero_and_its_error_is_counted() -> None:
     assert by_stage["final"].latency.mean == pytest.approx(0.6)
 
 
-def test_stages_are_told_in_the_order_of_the_flow() -> None:
+def test_stages_are_reported_in_the_order_of_the_flow() -> None:
     names = ("dense", "bm25", "fuse", "fetch", "rerank")
     stages = [report(name, 2) for name in names]
     within = [
         StageReport(stage="embed", seconds=0.1, parent="dense"),
         StageReport(stage="x", seconds=0.1, parent="fuse"),
     ]
-    found = summarize_stages([one({"d1": 1}, stages, [2], id="less"), one({"d1": 1}, [*within, *stages], [2])])
+    summaries = summarize_stages([one({"d1": 1}, stages, [2], id="less"), one({"d1": 1}, [*within, *stages], [2])])
     expected = ["bm25", "dense: embed", "dense", "union", "fuse: x", "fuse", "fetch", "rerank", "final"]
-    assert [each.stage for each in found] == expected
-    assert [each.stage for each in found if not each.measures] == ["dense: embed", "fuse: x", "fetch"]
+    assert [summary.stage for summary in summaries] == expected
+    assert [summary.stage for summary in summaries if not summary.measures] == ["dense: embed", "fuse: x", "fetch"]
 
 
 def test_a_reranker_that_fails_passes_on_what_it_was_given() -> None:
     stages = [report("dense", 2, 0), report("bm25", 0), report("fuse", 2, 0), report("rerank", error="late")]
-    found = one({"d1": 1}, stages, [2, 0])
-    assert found.rankings["rerank"] == ["d1", "d0"]
-    assert found.lost_at == {"d1": ""}
+    question = one({"d1": 1}, stages, [2, 0])
+    assert question.rankings["rerank"] == ["d1", "d0"]
+    assert question.lost_at == {"d1": ""}
 
 
 def test_a_leg_that_is_asked_again_adds_to_its_ranking() -> None:
     stages = [report("dense", 0), report("fuse", 0), report("dense", 2), report("fuse", 2)]
-    found = one({"d1": 1}, stages, [2])
-    assert (list(found.legs), found.legs["dense"], found.later_stages["fuse"]) == (
+    question = one({"d1": 1}, stages, [2])
+    assert (list(question.legs), question.legs["dense"], question.later_stages["fuse"]) == (
         ["dense"],
         ["d0", "d1"],
         ["d0", "d1"],
@@ -170,24 +170,27 @@ def test_a_failed_question_counts_as_zero_and_is_named() -> None:
     well = one({"d1": 1}, [report("dense", 2)], [2])
     trace = Trace(question="bad", seconds=1.0, error="StoreError: away")
     failed = judge_question(Question(id="bad", text="?", grades={"d1": 1}), trace, DOCUMENTS, EVERY)
-    told = to_json(build_evaluation([well, failed]))
-    assert told["stages"]["final"]["measures"]["success@1"]["mean"] == 0.5
-    assert told["failures"] == [{"question": "bad", "reason": "StoreError: away"}]
+    evaluation = to_json(build_evaluation([well, failed]))
+    assert evaluation["stages"]["final"]["measures"]["success@1"]["mean"] == 0.5
+    assert evaluation["failures"] == [{"question": "bad", "reason": "StoreError: away"}]
 
 
 def test_headroom_is_what_a_perfect_order_of_the_union_would_add() -> None:
     stages = [report("dense", 0, 2), report("bm25", 0), report("fuse", 0, 2)]
-    told = to_json(build_evaluation([one({"d1": 1}, stages, [0, 2])]))
-    assert told["headroom"] == pytest.approx(1 - 1 / 1.584962500721156)
+    evaluation = to_json(build_evaluation([one({"d1": 1}, stages, [0, 2])]))
+    assert evaluation["headroom"] == pytest.approx(1 - 1 / 1.584962500721156)
     assert to_json(build_evaluation([one({"d1": 1}, stages[:1], [0, 2])]))["headroom"] is None
 
 
 def test_each_stage_is_compared_with_what_it_was_given() -> None:
     """Fusion with the better leg, over the same questions."""
     stages = [report("bm25", 0), report("dense", 0, 2), report("fuse", 2, 0), report("rerank", 0, 2)]
-    told = to_json(build_evaluation([one({"d1": 1}, stages, [0, 2])]))["improvements"]
+    improvements = to_json(build_evaluation([one({"d1": 1}, stages, [0, 2])]))["improvements"]
     second = 1 / 1.584962500721156
-    assert [(each["stage"], each["over"], each["comparison"]["difference"]["mean"]) for each in told] == [
+    assert [
+        (improvement["stage"], improvement["over"], improvement["comparison"]["difference"]["mean"])
+        for improvement in improvements
+    ] == [
         ("fuse", "dense", pytest.approx(1 - second)),
         ("rerank", "fuse", pytest.approx(second - 1)),
     ]
@@ -247,18 +250,18 @@ def test_a_question_without_variants_passes_through_their_fusion() -> None:
 
 
 def test_a_trec_run_keeps_the_order_of_the_stage() -> None:
-    found = one({"d1": 1}, [report("dense", 4, 3, 5)], [3])
-    assert trec_run([found], "dense") == {"q": {"d2": 1.0, "d1": 0.5}}
-    assert trec_run([found], "bm25") == {}
+    question = one({"d1": 1}, [report("dense", 4, 3, 5)], [3])
+    assert trec_run([question], "dense") == {"q": {"d2": 1.0, "d1": 0.5}}
+    assert trec_run([question], "bm25") == {}
 
 
 def test_another_run_is_compared_question_by_question() -> None:
     questions = [one({"d1": 1}, [], [2], id=str(n)) for n in range(8)]
     other = {str(n): {"d1": 1.0} for n in range(2)} | {"2": {"d0": 2.0, "d1": 1.0}}
-    found = compare_run(questions, other)
-    assert (found.better, found.worse, found.equal) == (6, 0, 2)
-    assert found.difference.mean == pytest.approx((5 + 1 - 1 / 1.584962500721156) / 8)
-    assert found.p == 2 / 2**6
+    comparison = compare_run(questions, other)
+    assert (comparison.better, comparison.worse, comparison.equal) == (6, 0, 2)
+    assert comparison.difference.mean == pytest.approx((5 + 1 - 1 / 1.584962500721156) / 8)
+    assert comparison.p == 2 / 2**6
 
 
 def test_a_run_answers_the_questions_whose_ids_it_has() -> None:
@@ -269,12 +272,12 @@ def test_a_run_answers_the_questions_whose_ids_it_has() -> None:
 def test_the_chunks_of_each_stage_are_measured_by_the_answer() -> None:
     stages = [report("dense", 2, 0, 3), report("bm25", 4, 5), report("fuse", 2, 3, 4)]
     wanted = answer_characters([Span(document="d1", start=90, end=120)], PLACES)
-    found = with_chunk_measures(one({"d1": 1}, stages, [2, 3]), wanted, PLACES)
-    assert list(found.chunk_measures) == ["bm25", "dense", "union", "fuse", "final"]
-    assert found.chunks["union"][:2] == list(chunks(3, 2))
-    by_stage = {stage: each["char_recall@1"] for stage, each in found.chunk_measures.items()}
+    question = with_chunk_measures(one({"d1": 1}, stages, [2, 3]), wanted, PLACES)
+    assert list(question.chunk_measures) == ["bm25", "dense", "union", "fuse", "final"]
+    assert question.chunks["union"][:2] == list(chunks(3, 2))
+    by_stage = {stage: measures["char_recall@1"] for stage, measures in question.chunk_measures.items()}
     assert by_stage == {"bm25": 0, "dense": 10 / 30, "union": 20 / 30, "fuse": 10 / 30, "final": 10 / 30}
-    assert (found.chunk_measures["dense"]["recall@5"], found.chunk_measures["dense"]["ndcg@1"]) == (1.0, 1.0)
+    assert (question.chunk_measures["dense"]["recall@5"], question.chunk_measures["dense"]["ndcg@1"]) == (1.0, 1.0)
 
 
 def test_questions_without_spans_count_for_documents_only() -> None:
@@ -282,8 +285,8 @@ def test_questions_without_spans_count_for_documents_only() -> None:
     marked = with_chunk_measures(one({"d1": 1}, [report("dense", 2)], [2]), wanted, PLACES)
     unmarked = one({"d1": 1}, [report("dense", 4)], [4], id="r")
     down = with_chunk_measures(one({"d1": 1}, [report("dense", error="late")], [], id="s"), wanted, PLACES)
-    told = to_json(build_evaluation([unmarked, marked, down]))
-    assert (told["questions"], told["questions_with_spans"], told["answers_in_no_chunk"]) == (3, 2, 0)
-    assert told["stages"]["dense"]["measures"]["recall@5"]["mean"] == pytest.approx(1 / 3)
-    assert told["stages"]["dense"]["chunk_measures"]["recall@5"]["mean"] == 0.5
+    evaluation = to_json(build_evaluation([unmarked, marked, down]))
+    assert (evaluation["questions"], evaluation["questions_with_spans"], evaluation["answers_in_no_chunk"]) == (3, 2, 0)
+    assert evaluation["stages"]["dense"]["measures"]["recall@5"]["mean"] == pytest.approx(1 / 3)
+    assert evaluation["stages"]["dense"]["chunk_measures"]["recall@5"]["mean"] == 0.5
     assert to_json(build_evaluation([unmarked]))["stages"]["dense"]["chunk_measures"] == {}

@@ -26,39 +26,41 @@ def candidates(seed: int) -> tuple[Candidates, int]:
 
 def test_the_leg_that_knows_gets_the_weight_and_the_trained_fusion_ranks_by_it() -> None:
     questions = [candidates(seed) for seed in range(100)]
-    labels = [np.array([id.int == right for id in found.ids]) for found, right in questions]
-    learned = fit_coefficients(select_learnable([found for found, _ in questions], labels))
+    labels = [np.array([id.int == right for id in merged.ids]) for merged, right in questions]
+    learned = fit_coefficients(select_learnable([merged for merged, _ in questions], labels))
     assert learned["scores"]["dense"] > 1
     assert abs(learned["scores"]["noise"]) < 0.5
     unseen = [candidates(seed) for seed in range(1_000, 1_040)]
-    best = [fuse_ltr(found, learned["intercept"], learned["scores"], learned["ranks"])[0][0].int for found, _ in unseen]
+    best = [
+        fuse_ltr(merged, learned["intercept"], learned["scores"], learned["ranks"])[0][0].int for merged, _ in unseen
+    ]
     assert sum(first == right for first, (_, right) in zip(best, unseen, strict=True)) >= 20
 
 
 def test_a_chunk_is_relevant_with_its_document() -> None:
-    found = merge_rankings({"dense": [(UUID(int=n), 1.0 - n / 10) for n in range(3)]})
+    merged = merge_rankings({"dense": [(UUID(int=n), 1.0 - n / 10) for n in range(3)]})
     documents = {UUID(int=0): "a", UUID(int=1): "b", UUID(int=2): "a"}
-    (labels,) = label_candidates([Question(id="q", text="?", grades={"a": 2, "b": 0})], [found], documents)
+    (labels,) = label_candidates([Question(id="q", text="?", grades={"a": 2, "b": 0})], [merged], documents)
     assert labels.tolist() == [True, False, True]
 
 
 def test_without_a_relevant_chunk_there_is_nothing_to_learn() -> None:
-    found, _ = candidates(1)
+    merged, _ = candidates(1)
     with pytest.raises(DatasetError, match="no question has relevant chunks and others"):
-        fit_coefficients(select_learnable([found], [np.zeros(30, bool)]))
+        fit_coefficients(select_learnable([merged], [np.zeros(30, bool)]))
 
 
 def test_questions_count_of_which_every_leg_answered_and_that_have_right_and_wrong_chunks() -> None:
-    found, right = candidates(1)
-    alone = merge_rankings({"dense": [(id, 1.0) for id in found.ids]})
-    labels = np.array([id.int == right for id in found.ids])
+    merged, right = candidates(1)
+    alone = merge_rankings({"dense": [(id, 1.0) for id in merged.ids]})
+    labels = np.array([id.int == right for id in merged.ids])
     nothing, everything = np.zeros(30, bool), np.ones(30, bool)
-    kept = select_learnable([found, found, found, alone], [labels, nothing, everything, labels])
-    assert [each.legs for each, _ in kept] == [("dense", "noise")]
+    learnable = select_learnable([merged, merged, merged, alone], [labels, nothing, everything, labels])
+    assert [candidates.legs for candidates, _ in learnable] == [("dense", "noise")]
 
 
 @pytest.mark.parametrize("profile", ["default", "gpu", "clinicaltrials", "dailymed"])
-def test_the_hybrid_is_found_within_what_stands_around_it(profile: str) -> None:
+def test_the_hybrid_is_found_within_the_retrievers_around_it(profile: str) -> None:
     around = "retrieval={{type: per_document, max_chunks_per_document: 1, retriever: {{type: signals, retriever: {}}}}}"
     hybrid = find_hybrid(load_settings(None, profile, [], {}).retrieval)
     wrapped = load_settings(None, "default", [around.format(hybrid.model_dump_json()), SPLADE], {}).retrieval

@@ -22,10 +22,10 @@ def test_the_detector_has_the_defaults_of_the_documents() -> None:
 
 
 def test_a_question_on_something_else_is_a_shift() -> None:
-    found = DriftDetector().detect("paint green doors", ["rotate signing keys", "rotate old keys"])
-    assert found["is_shift"]
-    assert found["drift_score"] == pytest.approx(1 - found["similarity"])
-    assert (found["turns_since_shift"], found["stability"]) == (0, 0.0)
+    drift = DriftDetector().detect("paint green doors", ["rotate signing keys", "rotate old keys"])
+    assert drift["is_shift"]
+    assert drift["drift_score"] == pytest.approx(1 - drift["similarity"])
+    assert (drift["turns_since_shift"], drift["stability"]) == (0, 0.0)
 
 
 def test_the_subject_is_stable_five_turns_after_a_shift() -> None:
@@ -35,5 +35,5 @@ def test_the_subject_is_stable_five_turns_after_a_shift() -> None:
 
 
 def test_the_first_question_is_not_a_shift() -> None:
-    found = DriftDetector().detect("rotate signing keys")
-    assert found == {"similarity": 1, "drift_score": 0, "is_shift": False, "turns_since_shift": 0, "stability": 0}
+    drift = DriftDetector().detect("rotate signing keys")
+    assert drift == {"similarity": 1, "drift_score": 0, "is_shift": False, "turns_since_shift": 0, "stability": 0}

@@ -79,8 +79,8 @@ def test_recent_turns_come_first_with_their_query() -> None:
 
 
 def test_a_template_is_filled_in() -> None:
-    given = [result("a", "Keys are rotated.", 1.0, source="keys.md")]
-    assert AggregationStrategy("template", "From {uri}: {text}").aggregate(given) == "From keys.md: Keys are rotated."
+    results = [result("a", "Keys are rotated.", 1.0, source="keys.md")]
+    assert AggregationStrategy("template", "From {uri}: {text}").aggregate(results) == "From keys.md: Keys are rotated."
 
 
 @pytest.mark.parametrize("max_tokens", [3, 8, 15, 25, 60])

@@ -1,4 +1,4 @@
-"""Work beside other work: when it is done, and that nothing waits for it for long."""
+"""Work in the background: when it is done, and that nothing waits for it for long."""
 
 from threading import Event
 
@@ -11,9 +11,9 @@ def test_it_is_done_again_and_again_until_the_block_ends() -> None:
     times: list[int] = []
     with repeat_in_background(lambda: times.append(1), first_wait=0.001, join_timeout=60):
         wait_until(lambda: len(times) > 3)
-    done = len(times)
+    count = len(times)
     assert not Event().wait(0.1)
-    assert len(times) == done
+    assert len(times) == count
 
 
 def test_a_short_block_goes_without() -> None:
@@ -23,7 +23,7 @@ def test_a_short_block_goes_without() -> None:
     assert times == []
 
 
-def test_what_hangs_is_left_behind() -> None:
+def test_work_that_hangs_is_abandoned() -> None:
     begun, release = Event(), Event()
 
     def hang() -> None:

@@ -33,8 +33,8 @@ def rules(*access: str, default: str = "[]") -> AccessRules:
     )
 
 
-def groups(rules: AccessRules, uri: str, own: tuple[str, ...] | None = None, **metadata: Any) -> tuple[str, ...]:
-    return rules.find_groups(Entry(uri=uri, size=1, modified_ns=1, access=own), metadata)
+def groups(rules: AccessRules, uri: str, access: tuple[str, ...] | None = None, **metadata: Any) -> tuple[str, ...]:
+    return rules.find_groups(Entry(uri=uri, size=1, modified_ns=1, access=access), metadata)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_job_has_the_rules_of_now_and_those_of_another_profile_too() -> None:
     assert (groups(rules, "file:///srv/hr/a.md"), groups(rules, "file:///a.md")) == (("hr",), ("staff",))
 
 
-def listed(folder: Path) -> dict[str, tuple[str, ...] | None]:
+def list_access(folder: Path) -> dict[str, tuple[str, ...] | None]:
     source = open_files_source(hashing_settings("files.include=['**/*.md', '**/*.zip']"), str(folder))
     return {entry.uri.removeprefix(folder.as_uri() + "/"): entry.access for entry in source.listing()}
 
@@ -173,7 +173,7 @@ def test_the_nearest_access_file_counts_and_none_is_a_document(tmp_path: Path) -
     )
     (tmp_path / "hr/old.zip").write_bytes(zip_bytes({"inner.md": b"I"}))
     (tmp_path / "hr/old.zip.access.yaml").write_text("groups: [archive]")
-    assert listed(tmp_path) == {
+    assert list_access(tmp_path) == {
         "a.md": None,
         "hr/-first.md": ("hr",),
         "hr/deep/er/b.md": ("hr",),
@@ -190,7 +190,7 @@ def test_a_single_file_has_the_access_file_next_to_it(tmp_path: Path) -> None:
     assert entry.access == line.access == ("hr",)
 
 
-def test_access_files_are_no_documents_as_sources_and_in_archives(tmp_path: Path) -> None:
+def test_access_files_are_not_documents_in_folders_and_in_archives(tmp_path: Path) -> None:
     write(tmp_path, {".access.yaml": "groups: [hr]"})
     (tmp_path / "old.zip").write_bytes(zip_bytes({"hr/.access.yaml": b"groups: []", "hr/pay.md": b"P"}))
     settings = hashing_settings("files.include=['**']")
@@ -236,8 +236,8 @@ def test_an_access_file_that_is_too_large_or_leads_out_of_the_source_stops_the_l
     access = tmp_path / "docs/.access.yaml"
     access.symlink_to(tmp_path / "secret.yaml")
     with pytest.raises(ListingError, match="cannot be read"):
-        listed(tmp_path / "docs")
+        list_access(tmp_path / "docs")
     access.unlink()
     access.write_text("#" * (MAX_BYTES + 1))
     with pytest.raises(ListingError, match="at most"):
-        listed(tmp_path / "docs")
+        list_access(tmp_path / "docs")

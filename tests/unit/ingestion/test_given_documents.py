@@ -37,13 +37,13 @@ def test_the_names_of_other_programs_are_read_too() -> None:
 def test_chunks_with_texts_are_found_in_order() -> None:
     texts = ["The gate is open.", "The lock is shut.", "The gate is open."]
     document = parse(text=TEXT, chunks=[{"text": text} for text in texts])
-    assert [(given.start, given.end) for given in document.given] == [(0, 17), (18, 35), (36, 53)]
+    assert [(chunk.start, chunk.end) for chunk in document.given] == [(0, 17), (18, 35), (36, 53)]
 
 
 def test_the_text_of_a_document_without_one_is_that_of_its_chunks() -> None:
     document = parse(chunks=[{"text": "One."}, {"text": "Two."}])
     assert document.text == "One.\n\nTwo."
-    assert [document.text[given.start : given.end] for given in document.given] == ["One.", "Two."]
+    assert [document.text[chunk.start : chunk.end] for chunk in document.given] == ["One.", "Two."]
 
 
 def test_a_vector_of_the_document_is_that_of_its_whole_text() -> None:

@@ -82,7 +82,7 @@ def test_a_document_larger_than_a_group_goes_alone() -> None:
 
 
 @pytest.mark.parametrize("count", [2, 3, 50])
-def test_what_cannot_be_published_ends_the_run_also_in_the_last_group(count: int) -> None:
+def test_a_failed_publication_ends_the_run_even_in_the_last_group(count: int) -> None:
     writer = EndedJob()
     with pytest.raises(FencedError):
         groups(*[1] * count, most=1, writer=writer)

@@ -27,28 +27,28 @@ CHUNKING = '{"tokens": 200}'
 
 def fingerprints(parts: dict[str, str] | None = None, chunking: str = CHUNKING, space: Space = SPACE) -> list[str]:
     named = {"md": "markdown 1", "html": "html 1", **(parts or {})}
-    made = Recipe(lambda uri: named[uri.rpartition(".")[2]], chunking, space)
-    return [made.fingerprint("a.md"), made.fingerprint("b.html")]
+    recipe = Recipe(lambda uri: named[uri.rpartition(".")[2]], chunking, space)
+    return [recipe.fingerprint("a.md"), recipe.fingerprint("b.html")]
 
 
-def affected(before: list[str], after: list[str]) -> list[bool]:
+def compare_recipes(before: list[str], after: list[str]) -> list[bool]:
     return [old != new for old, new in zip(before, after, strict=True)]
 
 
 def test_a_changed_parser_changes_only_the_recipe_of_its_format() -> None:
-    assert affected(fingerprints(), fingerprints({"html": "html 2"})) == [False, True]
+    assert compare_recipes(fingerprints(), fingerprints({"html": "html 2"})) == [False, True]
 
 
 def test_changed_chunking_changes_every_recipe() -> None:
-    assert affected(fingerprints(), fingerprints(chunking='{"tokens": 100}')) == [True, True]
+    assert compare_recipes(fingerprints(), fingerprints(chunking='{"tokens": 100}')) == [True, True]
 
 
 def test_another_splade_model_changes_every_recipe() -> None:
-    made = [
+    recipes = [
         build_recipe(load_settings(None, None, ["embedding={type: hashing}", *splade], {})).fingerprint("a.md")
         for splade in ([], [weigher("one")], [weigher("two")])
     ]
-    assert len(set(made)) == 3
+    assert len(set(recipes)) == 3
 
 
 def weigher(fingerprint: str) -> str:
@@ -56,12 +56,14 @@ def weigher(fingerprint: str) -> str:
 
 
 def test_another_space_changes_every_recipe() -> None:
-    assert affected(fingerprints(), fingerprints(space=replace(SPACE, fingerprint="n-8"))) == [True, True]
+    assert compare_recipes(fingerprints(), fingerprints(space=replace(SPACE, fingerprint="n-8"))) == [True, True]
 
 
 def test_a_recipe_is_the_same_for_every_document_of_a_format_and_in_every_process() -> None:
-    made = Recipe(lambda _: "text 1", CHUNKING, SPACE)
-    assert made.fingerprint("a.txt") == made.fingerprint("b.txt") == "5e0c31ef6def9d4b"  # what is stored depends on it
+    recipe = Recipe(lambda _: "text 1", CHUNKING, SPACE)
+    assert (
+        recipe.fingerprint("a.txt") == recipe.fingerprint("b.txt") == "5e0c31ef6def9d4b"
+    )  # what is stored depends on it
 
 
 def test_parts_that_are_cut_elsewhere_are_another_recipe() -> None:
@@ -72,7 +74,7 @@ def test_parts_that_are_cut_elsewhere_are_another_recipe() -> None:
     ("module", "names"),
     [
         (markdown, {"a.md", "d.md.gz", "b.html", "e"}),  # html becomes Markdown first
-        (html, {"a.md", "d.md.gz", "b.html", "e"}),  # and HTML stands in Markdown
+        (html, {"a.md", "d.md.gz", "b.html", "e"}),  # and Markdown contains HTML
         (encoding, {"a.md", "b.html", "c.txt", "d.md.gz", "e"}),
     ],
 )
@@ -87,9 +89,9 @@ def test_a_raised_version_concerns_the_formats_that_are_made_with_it(
 
 def parts() -> dict[str, str]:
     formats_module._format_recipe.cache_clear()
-    found = {uri: recipe_part(uri) for uri in URIS}
+    recipe_parts = {uri: recipe_part(uri) for uri in URIS}
     formats_module._format_recipe.cache_clear()
-    return found
+    return recipe_parts
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def of_settings(*overrides: str) -> str:
     )
 
 
-def test_limits_stand_apart_so_that_they_concern_only_what_they_kept_out() -> None:
+def test_limits_are_separate_so_that_they_concern_only_what_they_kept_out() -> None:
     before, after = of_settings("limits.file_mb=1"), of_settings("limits.file_mb=2.5")
     assert (before.partition(LIMITS_SEPARATOR)[2], after.partition(LIMITS_SEPARATOR)[2]) == ("file_mb 1", "file_mb 2.5")
     assert before.partition(LIMITS_SEPARATOR)[0] == after.partition(LIMITS_SEPARATOR)[0]
@@ -143,30 +145,30 @@ def test_another_parser_changes_the_recipes_of_the_documents_that_it_reads(
 ) -> None:
     suffixes = ("md", "docx", "txt", "pdf", "png")
     hashing = "embedding={type: hashing}"
-    made = [
+    recipes = [
         [
             build_recipe(load_settings(None, None, [hashing, *more], {})).fingerprint(f"a.{suffix}")
             for suffix in suffixes
         ]
         for more in ([], [setting])
     ]
-    changed = affected(*made)
+    changed = compare_recipes(*recipes)
     assert {suffix for suffix, is_changed in zip(suffixes, changed, strict=True) if is_changed} == affected_suffixes
 
 
 def test_limits_of_ocr_are_not_in_the_recipe() -> None:
-    made = [
+    recipes = [
         build_recipe(load_settings(None, None, ["embedding={type: hashing}", ocr], {})).fingerprint("a.pdf")
         for ocr in ("parsing.ocr={type: tesseract}", "parsing.ocr={type: tesseract, pages: 9, timeout_s: 9}")
     ]
-    assert made[0] == made[1]
+    assert recipes[0] == recipes[1]
 
 
 def with_labels(**labels: str) -> Recipe:
     return Recipe(lambda _: "xml 1", CHUNKING, SPACE, "file_mb 2", labels)
 
 
-def stored_with(recipe: str) -> StoredDocument:
+def document_with_recipe(recipe: str) -> StoredDocument:
     entry = Entry(uri="a.xml", size=1, modified_ns=1)
     return StoredDocument(
         id=UUID(int=1), entry=entry, sha256=b"", recipe=recipe, status="completed", retryable=False, listed_ns=2
@@ -176,15 +178,15 @@ def stored_with(recipe: str) -> StoredDocument:
 def test_a_document_with_a_profile_of_its_own_is_outdated_only_if_that_changes() -> None:
     old, new = make_label("papers", "650"), make_label("papers", "200")
     plain, recipe = with_labels().fingerprint("a.xml"), with_labels(papers=old)
-    stored = stored_with(with_label(plain, old))
+    stored = document_with_recipe(with_label(plain, old))
     assert recipe.recompute(stored) == stored.recipe
     assert is_outdated(stored, with_labels(papers=new).recompute(stored))
     assert is_outdated(stored, with_labels().recompute(stored))
-    assert recipe.recompute(stored_with(plain)) == plain == recipe.fingerprint("a.xml")
+    assert recipe.recompute(document_with_recipe(plain)) == plain == recipe.fingerprint("a.xml")
 
 
 @pytest.mark.parametrize("profile", ["pmc-cpu", "with a blank", "a:b|c", "ärzte"])
-def test_a_label_stands_between_fingerprint_and_limits_whatever_its_profile_is_called(profile: str) -> None:
+def test_a_label_is_between_fingerprint_and_limits_whatever_the_name_of_its_profile(profile: str) -> None:
     for label in (make_label(profile, "settings"), make_label(profile, "")):
         recipe = with_label("abc|file_mb 2", label)
         assert recipe.startswith("abc ")

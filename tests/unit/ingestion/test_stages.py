@@ -115,12 +115,12 @@ class CountingWeigher:
 class ScriptedVectors:
     """The store's `known_vectors`, by text."""
 
-    def __init__(self, known: Mapping[str, float] | None = None, error: Exception | None = None) -> None:
-        self.known = {text_hash(text): np.full(DIMENSION, value, np.float32) for text, value in (known or {}).items()}
-        self.error, self.asked = error, list[int]()
+    def __init__(self, vectors: Mapping[str, float] | None = None, error: Exception | None = None) -> None:
+        self.known = {text_hash(text): np.full(DIMENSION, value, np.float32) for text, value in (vectors or {}).items()}
+        self.error, self.lookups = error, list[int]()
 
     def __call__(self, hashes: Sequence[bytes]) -> Mapping[bytes, Matrix]:
-        self.asked.append(len(hashes))
+        self.lookups.append(len(hashes))
         if self.error:
             raise self.error
         return {key: self.known[key] for key in hashes if key in self.known}
@@ -141,9 +141,9 @@ def chunks(document_id: UUID, *texts: str, prefix: str = "") -> tuple[Chunk, ...
     )
 
 
-def prepared(uri: str, *texts: str, prefix: str = "") -> Draft:
-    made = draft(uri)
-    return replace(made, document=Document(uri=uri, text="x"), chunks=chunks(made.id, *texts, prefix=prefix))
+def draft_with_chunks(uri: str, *texts: str, prefix: str = "") -> Draft:
+    empty = draft(uri)
+    return replace(empty, document=Document(uri=uri, text="x"), chunks=chunks(empty.id, *texts, prefix=prefix))
 
 
 def first_components(ready: Draft) -> list[float]:
@@ -155,7 +155,7 @@ def first_components(ready: Draft) -> list[float]:
 def preparation(
     source: ScriptedSource, parser: ScriptedParser, chunker: LineChunker | None = None
 ) -> Callable[[Draft], Draft]:
-    """Of one document."""
+    """Returns a function that prepares one document."""
     prepare = Preparation({1: source}, parser, chunker or LineChunker())
     return lambda one: next(prepare([one]))
 
@@ -222,7 +222,7 @@ def inbox(id: str, media_type: str) -> Inbox:
     [("a", "application/pdf", f"{PUSHED_URI}a.pdf"), ("a.gz", "application/json", f"{PUSHED_URI}a.gz.json")],
 )
 @pytest.mark.parametrize("error", [None, DocumentError("parse", "damaged PDF")])
-def test_what_was_pushed_is_scanned_by_the_name_that_it_is_parsed_by(
+def test_a_pushed_document_is_scanned_by_the_name_that_it_is_parsed_by(
     id: str, media_type: str, name: str, error: DocumentError | None
 ) -> None:
     scanned: list[str] = []
@@ -246,7 +246,7 @@ def test_an_access_rule_reads_the_flags_of_the_scan() -> None:
     assert [ready.access for ready in prepare([draft("a"), draft("b")])] == [("security",), ()]
 
 
-def test_what_cannot_be_read_fails_with_its_reason_and_nothing_else_in_it() -> None:
+def test_a_document_that_cannot_be_read_fails_with_its_reason_alone() -> None:
     source = ScriptedSource(a=DocumentError("read", "deleted after it was listed", True))
     ready = preparation(source, ScriptedParser())(draft("a"))
     assert ready.failure == Failure(stage="read", reason="deleted after it was listed", retryable=True)
@@ -266,11 +266,11 @@ def prepare_all(source: ScriptedSource) -> list[Draft]:
     return list(prepare([draft(uri) for uri in source.bodies]))
 
 
-def test_a_source_that_does_not_answer_is_asked_again_behind_all_others(waits: list[float]) -> None:
+def test_a_source_that_does_not_answer_is_retried_after_all_others(waits: list[float]) -> None:
     source = FlakySource(a=2, b=0, c=1)
     ready = prepare_all(source)
-    assert [each.entry.uri for each in ready] == ["b", "c", "a"]
-    assert all(each.pending for each in ready)
+    assert [draft.entry.uri for draft in ready] == ["b", "c", "a"]
+    assert all(draft.pending for draft in ready)
     assert source.reads == ["a", "b", "c", "a", "c", "a"]
 
 
@@ -280,15 +280,15 @@ def test_the_waits_double_and_one_serves_all_documents(waits: list[float]) -> No
     assert 1 <= waits[0] <= 2 <= waits[1] <= 3
 
 
-def test_what_is_ready_waits_for_no_document_that_is_not(waits: list[float]) -> None:
+def test_a_ready_document_does_not_wait_for_others(waits: list[float]) -> None:
     prepare = Preparation({1: FlakySource(a=1, b=0)}, ScriptedParser(), LineChunker())
     first = next(prepare([draft("a"), draft("b")]))
     assert (first.entry.uri, waits) == ("b", [])
 
 
-def test_a_document_that_is_not_given_three_times_is_a_dead_letter(waits: list[float]) -> None:
+def test_a_document_that_cannot_be_read_three_times_is_a_dead_letter(waits: list[float]) -> None:
     source = FlakySource(a=3, b=0)
-    ready = {each.entry.uri: each for each in prepare_all(source)}
+    ready = {draft.entry.uri: draft for draft in prepare_all(source)}
     assert ready["a"].failure == Failure(stage="read", reason="connection reset (3 attempts)", retryable=True)
     assert ready["b"].pending
     assert source.reads.count("a") == 3
@@ -303,14 +303,14 @@ def test_a_document_that_is_not_given_three_times_is_a_dead_letter(waits: list[f
     ],
     ids=lambda error: error.reason,
 )
-def test_what_waiting_does_not_heal_is_not_asked_for_again(error: DocumentError, waits: list[float]) -> None:
+def test_a_permanent_failure_is_not_retried(error: DocumentError, waits: list[float]) -> None:
     source = ScriptedSource(a=error)
     [failed] = prepare_all(source)
     assert failed.failure == Failure(stage="read", reason=error.reason, retryable=error.retryable)
     assert (source.reads, waits) == (["a"], [])
 
 
-def test_what_cannot_be_parsed_keeps_its_hash_so_that_it_is_not_tried_again() -> None:
+def test_a_document_that_cannot_be_parsed_keeps_its_hash_so_that_it_is_not_tried_again() -> None:
     parser = ScriptedParser(DocumentError("parse", "page 3 has no text layer"))
     ready = preparation(ScriptedSource(a=b"body"), parser)(draft("a"))
     assert ready.failure == Failure(stage="parse", reason="page 3 has no text layer")
@@ -318,7 +318,7 @@ def test_what_cannot_be_parsed_keeps_its_hash_so_that_it_is_not_tried_again() ->
     assert set(ready.seconds) == {"read", "parse"}
 
 
-def test_what_nothing_can_be_made_of_is_skipped() -> None:
+def test_a_document_without_text_is_skipped() -> None:
     parser = ScriptedParser(DocumentError("parse", "empty", status="skipped"))
     ready = preparation(ScriptedSource(a=b""), parser)(draft("a"))
     assert ready.failure == Failure(stage="parse", reason="empty", status="skipped")
@@ -339,11 +339,11 @@ def test_a_document_without_a_chunk_has_failed() -> None:
 def test_each_distinct_text_is_encoded_once_for_all_documents() -> None:
     embedder = CountingEmbedder()
     ready = Embedding(embedder.open, ScriptedVectors())(
-        [prepared("a", "same", "of a"), prepared("b", "same", "of bb", "same")]
+        [draft_with_chunks("a", "same", "of a"), draft_with_chunks("b", "same", "of bb", "same")]
     )
     assert embedder.batches == [["same", "of a", "of bb"]]
-    assert [first_components(each) for each in ready] == [[4, 4], [4, 5, 4]]
-    assert [each.embedded for each in ready] == [2, 1]
+    assert [first_components(draft) for draft in ready] == [[4, 4], [4, 5, 4]]
+    assert [draft.embedded for draft in ready] == [2, 1]
 
 
 def test_stored_vectors_are_looked_up_between_encodings_so_that_an_ended_job_stops_between_them(
@@ -358,7 +358,7 @@ def test_stored_vectors_are_looked_up_between_encodings_so_that_an_ended_job_sto
             raise FencedError("the job was cancelled")
         return {}
 
-    drafts = [prepared("a", "1", "22", "333"), prepared("b", "4444", "55555")]
+    drafts = [draft_with_chunks("a", "1", "22", "333"), draft_with_chunks("b", "4444", "55555")]
     with pytest.raises(FencedError, match="the job was cancelled"):
         Embedding(embedder.open, find_vectors)(drafts)
     assert (queries, embedder.batches) == ([2, 2, 1], [["1", "22"], ["333", "4444"]])
@@ -366,66 +366,74 @@ def test_stored_vectors_are_looked_up_between_encodings_so_that_an_ended_job_sto
 
 def test_a_stage_that_many_documents_share_has_one_start_and_busy_seconds_of_each() -> None:
     embedder = CountingEmbedder()
-    first, second = Embedding(embedder.open, ScriptedVectors())([prepared("a", "x"), prepared("b", "yy")])
+    first, second = Embedding(embedder.open, ScriptedVectors())(
+        [draft_with_chunks("a", "x"), draft_with_chunks("b", "yy")]
+    )
     assert first.times["embed"][0] == second.times["embed"][0] <= first.times["embed"][1]
 
 
 def test_twins_cost_one_encoding_and_each_gets_all_its_vectors() -> None:
     embedder = CountingEmbedder()
-    ready = Embedding(embedder.open, ScriptedVectors())([prepared("a", "x", "yy"), prepared("twin", "x", "yy")])
-    assert [first_components(each) for each in ready] == [[1, 2], [1, 2]]
-    assert [each.embedded for each in ready] == [2, 0]
+    ready = Embedding(embedder.open, ScriptedVectors())(
+        [draft_with_chunks("a", "x", "yy"), draft_with_chunks("twin", "x", "yy")]
+    )
+    assert [first_components(draft) for draft in ready] == [[1, 2], [1, 2]]
+    assert [draft.embedded for draft in ready] == [2, 0]
 
 
 def test_the_prefix_is_part_of_what_is_encoded() -> None:
     embedder = CountingEmbedder()
-    Embedding(embedder.open, ScriptedVectors())([prepared("a", "text", prefix="Title"), prepared("b", "text")])
+    Embedding(embedder.open, ScriptedVectors())(
+        [draft_with_chunks("a", "text", prefix="Title"), draft_with_chunks("b", "text")]
+    )
     assert embedder.batches == [["Title\ntext", "text"]]
 
 
 def test_a_stored_text_is_never_encoded_again() -> None:
     embedder, vectors = CountingEmbedder(), ScriptedVectors({"stored": 0.5})
-    (ready,) = Embedding(embedder.open, vectors)([prepared("a", "stored", "new", "stored")])
+    (ready,) = Embedding(embedder.open, vectors)([draft_with_chunks("a", "stored", "new", "stored")])
     assert embedder.batches == [["new"]]
     assert first_components(ready) == [0.5, 3, 0.5]
     assert ready.embedded == 1
-    assert vectors.asked == [2]
+    assert vectors.lookups == [2]
 
 
-def test_a_text_of_the_documents_before_is_not_encoded_again_though_they_are_not_stored_yet() -> None:
+def test_a_text_of_earlier_documents_is_not_encoded_again_even_if_they_are_not_stored_yet() -> None:
     embedder, vectors = CountingEmbedder(), ScriptedVectors()
     embed = Embedding(embedder.open, vectors)
-    embed([prepared("a", "same", "of a")])
-    (ready,) = embed([prepared("b", "same", "of bb")])
+    embed([draft_with_chunks("a", "same", "of a")])
+    (ready,) = embed([draft_with_chunks("b", "same", "of bb")])
     assert embedder.batches == [["same", "of a"], ["of bb"]]
     assert (first_components(ready), ready.embedded) == ([4, 5], 1)
-    assert vectors.asked == [2, 1]
+    assert vectors.lookups == [2, 1]
 
 
 def test_the_model_is_not_loaded_when_every_text_is_stored() -> None:
     embedder = CountingEmbedder()
     embed = Embedding(embedder.open, ScriptedVectors({"one": 1, "two": 2}))
-    (ready,) = embed([prepared("a", "one", "two")])
+    (ready,) = embed([draft_with_chunks("a", "one", "two")])
     assert first_components(ready) == [1, 2]
     assert (ready.embedded, embedder.loads, embed.start_seconds) == (0, 0, 0.0)
 
 
-def test_the_model_is_loaded_once_and_the_time_of_it_is_told() -> None:
+def test_the_model_is_loaded_once_and_its_loading_time_is_reported() -> None:
     embedder = CountingEmbedder()
     embed = Embedding(embedder.open, ScriptedVectors())
-    embed([prepared("a", "one")])
-    embed([prepared("b", "two")])
+    embed([draft_with_chunks("a", "one")])
+    embed([draft_with_chunks("b", "two")])
     assert embedder.loads == 1
     assert embed.start_seconds > 0
 
 
-def test_every_chunk_is_weighed_also_where_its_vector_is_stored() -> None:
+def test_every_chunk_is_weighed_even_if_its_vector_is_stored() -> None:
     embedder, weigher = CountingEmbedder(), CountingWeigher()
     embed = Embedding(embedder.open, ScriptedVectors({"stored": 0.5}), weigher.open)
-    first, second = embed([prepared("a", "stored", "new", "stored"), prepared("b", "new", prefix="Title")])
+    first, second = embed(
+        [draft_with_chunks("a", "stored", "new", "stored"), draft_with_chunks("b", "new", prefix="Title")]
+    )
     assert weigher.batches == [["stored", "new", "Title\nnew"]]
-    assert [each.terms for each in first.weights] == [("stored",), ("new",), ("stored",)]
-    assert [each.terms for each in second.weights] == [("Title\nnew",)]
+    assert [weights.terms for weights in first.weights] == [("stored",), ("new",), ("stored",)]
+    assert [weights.terms for weights in second.weights] == [("Title\nnew",)]
     assert first.seconds["embed"] > 0
 
 
@@ -438,7 +446,7 @@ def test_both_models_are_loaded_before_they_are_needed() -> None:
 
 def test_a_weigher_that_fails_fails_what_was_pending_for_the_moment() -> None:
     weigher = CountingWeigher(ModelError("out of memory"))
-    (ready,) = Embedding(CountingEmbedder().open, ScriptedVectors(), weigher.open)([prepared("a", "x")])
+    (ready,) = Embedding(CountingEmbedder().open, ScriptedVectors(), weigher.open)([draft_with_chunks("a", "x")])
     assert ready.failure == Failure(stage="embed", reason="out of memory", retryable=True)
     assert (ready.vectors, ready.weights) == (None, ())
 
@@ -447,16 +455,20 @@ def test_failed_and_unchanged_documents_pass_through_in_their_place() -> None:
     embedder, vectors = CountingEmbedder(), ScriptedVectors()
     failed = draft("failed").with_failure(Failure(stage="parse", reason="broken"))
     same = replace(draft("same"), same=True)
-    ready = Embedding(embedder.open, vectors)([failed, prepared("a", "x"), same])
+    ready = Embedding(embedder.open, vectors)([failed, draft_with_chunks("a", "x"), same])
     assert [ready[0], ready[2]] == [failed, same]
     assert first_components(ready[1]) == [1]
     assert Embedding(embedder.open, vectors)([failed, same]) == [failed, same]
-    assert vectors.asked == [1]
+    assert vectors.lookups == [1]
 
 
 def test_an_embedder_that_fails_fails_only_what_was_pending_and_for_the_moment_only() -> None:
     parse_failure = Failure(stage="parse", reason="broken")
-    drafts = [draft("failed").with_failure(parse_failure), prepared("a", "x"), replace(draft("same"), same=True)]
+    drafts = [
+        draft("failed").with_failure(parse_failure),
+        draft_with_chunks("a", "x"),
+        replace(draft("same"), same=True),
+    ]
     ready = Embedding(CountingEmbedder(ModelError("out of memory")).open, ScriptedVectors())(drafts)
     assert ready[0].failure == parse_failure
     assert ready[1].failure == Failure(stage="embed", reason="out of memory", retryable=True)
@@ -465,7 +477,9 @@ def test_an_embedder_that_fails_fails_only_what_was_pending_and_for_the_moment_o
 
 
 def test_documents_are_to_be_tried_again_when_the_store_is_lost_while_it_is_asked() -> None:
-    (ready,) = Embedding(CountingEmbedder().open, ScriptedVectors(error=StoreError("lost")))([prepared("a", "x")])
+    (ready,) = Embedding(CountingEmbedder().open, ScriptedVectors(error=StoreError("lost")))(
+        [draft_with_chunks("a", "x")]
+    )
     assert ready.failure == Failure(stage="embed", reason="lost", retryable=True)
 
 
@@ -473,23 +487,23 @@ def test_a_model_that_cannot_be_loaded_is_named_in_every_documents_failure() -> 
     def missing() -> CountingEmbedder:
         raise OSError("no such file: model.safetensors")
 
-    (ready,) = Embedding(missing, ScriptedVectors())([prepared("a", "x")])
+    (ready,) = Embedding(missing, ScriptedVectors())([draft_with_chunks("a", "x")])
     assert ready.failure is not None
     assert ready.failure.reason == "the embedding model cannot be loaded: no such file: model.safetensors"
     assert ready.failure.retryable
 
 
 def test_loading_ahead_raises_what_is_wrong_with_the_model() -> None:
-    def broken() -> CountingEmbedder:
+    def fail_to_load() -> CountingEmbedder:
         raise ValueError("not a safetensors file")
 
     with pytest.raises(ModelError, match="the embedding model cannot be loaded: not a safetensors file"):
-        Embedding(broken, ScriptedVectors()).load()
+        Embedding(fail_to_load, ScriptedVectors()).load()
 
 
 def test_busy_seconds_are_shared_out_to_those_whose_texts_were_encoded() -> None:
     ready = Embedding(CountingEmbedder().open, ScriptedVectors({"known": 1}))(
-        [prepared("a", "x", "yy"), prepared("b", "known")]
+        [draft_with_chunks("a", "x", "yy"), draft_with_chunks("b", "known")]
     )
     assert ready[0].seconds["embed"] > 0
     assert ready[1].seconds["embed"] == 0

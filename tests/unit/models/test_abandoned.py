@@ -1,4 +1,4 @@
-"""Whoever is cancelled by anyio, as a portal's callers are, goes at once: the thread's work ends by itself."""
+"""A caller that anyio cancels, such as one of a portal, returns at once, and the thread's work ends by itself."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -15,51 +15,51 @@ from rag_core.retrieval.rerankers.lexical import LexicalReranker
 PATIENCE = 60
 
 
-class Held:
-    """Work that goes on once its caller has gone; `left` has for each piece of it whether that was so."""
+class GatedWork:
+    """Work that waits for `gone`. `left` records for each call whether the caller had gone."""
 
     def __init__(self) -> None:
         self.begun, self.gone, self.ended = Event(), Event(), Event()
         self.left: list[bool] = []
 
-    def __call__(self, *given: object) -> list[float]:  # noqa: ARG002
+    def __call__(self, *arguments: object) -> list[float]:  # noqa: ARG002
         self.begun.set()
         self.left.append(self.gone.wait(PATIENCE))
         self.ended.set()
         return [1.0]
 
 
-def abandoned(work: Callable[[], Awaitable[object]], held: Held) -> list[bool]:
+def abandon(work: Callable[[], Awaitable[object]], gate: GatedWork) -> list[bool]:
     async def leave() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(work)
-            await asyncio.to_thread(held.begun.wait, PATIENCE)
+            await asyncio.to_thread(gate.begun.wait, PATIENCE)
             group.cancel_scope.cancel()
-        held.gone.set()
-        await asyncio.to_thread(held.ended.wait, PATIENCE)
+        gate.gone.set()
+        await asyncio.to_thread(gate.ended.wait, PATIENCE)
 
     asyncio.run(leave())
-    return held.left
+    return gate.left
 
 
 def test_a_models_caller_and_the_work_ends_with_the_batch_at_hand() -> None:
-    held = Held()
+    gate = GatedWork()
 
-    def prepared(_model: object, _pairs: Sequence[Pair]) -> BatchScorer:
-        return held
+    def prepare(_model: object, _pairs: Sequence[Pair]) -> BatchScorer:
+        return gate
 
-    model = SharedModel("reranker", object, prepared, batch_size=1)
-    assert abandoned(lambda: model.score([("question", "text")] * 3), held) == [True]
+    model = SharedModel("reranker", object, prepare, batch_size=1)
+    assert abandon(lambda: model.score([("question", "text")] * 3), gate) == [True]
     assert asyncio.run(model.score([("question", "text")])) == [1.0]  # which waits for the first one's end
-    assert held.left == [True, True]
+    assert gate.left == [True, True]
 
 
 def test_a_judges_caller() -> None:
-    held = Held()
-    assert abandoned(lambda: map_in_thread(held, ["one", "two", "three"]), held) == [True]
+    gate = GatedWork()
+    assert abandon(lambda: map_in_thread(gate, ["one", "two", "three"]), gate) == [True]
 
 
 def test_the_lexical_rerankers_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    held = Held()
-    monkeypatch.setattr("rag_core.retrieval.rerankers.lexical._score_texts", held)
-    assert abandoned(lambda: LexicalReranker("en").score("question", ["text"]), held) == [True]
+    gate = GatedWork()
+    monkeypatch.setattr("rag_core.retrieval.rerankers.lexical._score_texts", gate)
+    assert abandon(lambda: LexicalReranker("en").score("question", ["text"]), gate) == [True]

@@ -48,38 +48,38 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.upper(), raising=False)
 
 
-async def read(asked: ChatClient) -> tuple[str, CompletionDelta | str]:
+async def read(client: ChatClient) -> tuple[str, CompletionDelta | str]:
     """The text, and the last delta or how it failed."""
     text, last = "", CompletionDelta()
     try:
-        async for delta in asked.stream(MESSAGES, temperature=0.1, max_tokens=64):
+        async for delta in client.stream(MESSAGES, temperature=0.1, max_tokens=64):
             text, last = text + delta.text, delta
     except GenerationError as error:
         return text, str(error).replace("the endpoint ", "").partition(" ")[2]
     return text, last
 
 
-def answered(*plays: ScriptedHttpResponse, **settings: Any) -> tuple[str, CompletionDelta | str]:
+def read_answer(*plays: ScriptedHttpResponse, **settings: Any) -> tuple[str, CompletionDelta | str]:
     with run_endpoint(*plays) as endpoint:
         return on(endpoint, read, **settings)
 
 
 def on(endpoint: Endpoint, work: Callable[[ChatClient], Coroutine[Any, Any, T]], **settings: Any) -> T:
-    async def connected() -> T:
+    async def connect_and_work() -> T:
         async with connect(endpoint, "ENDPOINT_KEY", **{"attempts": 3, **settings}) as client:
             return await work(client)
 
-    return asyncio.run(connected())
+    return asyncio.run(connect_and_work())
 
 
 def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> None:
-    async def deltas(asked: ChatClient) -> list[CompletionDelta]:
-        return [delta async for delta in asked.stream(MESSAGES, temperature=0.1, max_tokens=64)]
+    async def deltas(client: ChatClient) -> list[CompletionDelta]:
+        return [delta async for delta in client.stream(MESSAGES, temperature=0.1, max_tokens=64)]
 
     with run_endpoint(stream_response("Water ", "boils.")) as endpoint:
-        told = on(endpoint, deltas)
-    assert [delta.text for delta in told] == ["Water ", "boils.", ""]
-    assert told[-1] == CompletionDelta(finish="stop", usage=Usage(40, 4, 32))
+        answer = on(endpoint, deltas)
+    assert [delta.text for delta in answer] == ["Water ", "boils.", ""]
+    assert answer[-1] == CompletionDelta(finish="stop", usage=Usage(40, 4, 32))
     (request,) = endpoint.requests
     assert request.headers["authorization"] == f"Bearer {KEY}"
     assert request.body == {
@@ -99,7 +99,7 @@ def test_without_a_key_none_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "authorization" not in endpoint.requests[0].headers
 
 
-def test_openai_itself_is_told_the_limit_by_its_newer_name() -> None:
+def test_openai_itself_gets_the_limit_by_its_newer_name() -> None:
     request = of("https://api.openai.com/v1/")._build_request(HttpPool().client(), {"max_tokens": 64})
     assert json.loads(request.content) == {"max_completion_tokens": 64}
 
@@ -128,12 +128,12 @@ def test_openai_itself_is_told_the_limit_by_its_newer_name() -> None:
     ],
 )
 def test_endpoints_differ_in_how_they_stream_and_are_all_understood(steps: Sequence[Any], text: str) -> None:
-    got, last = answered(ScriptedHttpResponse(steps=steps))
+    got, last = read_answer(ScriptedHttpResponse(steps=steps))
     assert (got, isinstance(last, CompletionDelta) and last.finish) == (text, "stop")
 
 
 @pytest.mark.parametrize(
-    ("told", "usage"),
+    ("usage_json", "usage"),
     [
         ({"usage": {"prompt_tokens": 40, "completion_tokens": 4}}, Usage(40, 4)),
         ({"choices": [], "usage": {"prompt_tokens": None, "completion_tokens": 4}}, Usage(0, 4)),
@@ -141,8 +141,8 @@ def test_endpoints_differ_in_how_they_stream_and_are_all_understood(steps: Seque
         ({"usage": None}, None),
     ],
 )
-def test_usage_is_told_with_or_without_choices_and_counts(told: object, usage: Usage | None) -> None:
-    text, last = answered(ScriptedHttpResponse(steps=[piece("Yes."), end()[0], event(told), event("[DONE]")]))
+def test_usage_is_read_with_or_without_choices_and_counts(usage_json: object, usage: Usage | None) -> None:
+    text, last = read_answer(ScriptedHttpResponse(steps=[piece("Yes."), end()[0], event(usage_json), event("[DONE]")]))
     assert (text, last) == ("Yes.", CompletionDelta(finish="stop", usage=usage))
 
 
@@ -150,18 +150,18 @@ def test_a_content_type_counts_however_it_is_written() -> None:
     play = ScriptedHttpResponse(
         steps=[piece("Yes."), *end()], headers={"Content-Type": "Text/Event-Stream; charset=UTF-8"}
     )
-    assert answered(play)[0] == "Yes."
+    assert read_answer(play)[0] == "Yes."
 
 
-def test_signs_of_life_are_no_pieces_of_an_answer() -> None:
+def test_signs_of_life_are_not_pieces_of_an_answer() -> None:
     steps = [piece("Yes."), *(step for _ in range(3) for step in (b"event: ping\ndata: {}\n\n", b": ping\n\n")), HANG]
-    text, told = answered(ScriptedHttpResponse(steps=steps), stall_timeout=SOON)
-    assert (text, told) == ("Yes.", "sent no further piece of its answer within 0.5 s")
+    text, failure = read_answer(ScriptedHttpResponse(steps=steps), stall_timeout=SOON)
+    assert (text, failure) == ("Yes.", "sent no further piece of its answer within 0.5 s")
 
 
 def test_half_a_character_is_replaced_and_a_whole_one_is_not() -> None:
     steps = [piece("\ud83d\ude00 \\ud83d"), piece("\ud83d"), piece("\ude00 \ud83d!"), *end()]
-    assert answered(ScriptedHttpResponse(steps=steps))[0] == "😀 \\ud83d\ufffd\ufffd \ufffd!"
+    assert read_answer(ScriptedHttpResponse(steps=steps))[0] == "😀 \\ud83d\ufffd\ufffd \ufffd!"
 
 
 def test_an_answer_that_ended_waits_for_its_rest_but_not_until_it_stalls() -> None:
@@ -189,13 +189,13 @@ def test_an_answer_that_ended_waits_for_its_rest_but_not_until_it_stalls() -> No
         ([event({"error": "out of memory"})], "broke off: out of memory"),
     ],
 )
-def test_an_answer_that_breaks_off_keeps_its_text_is_not_begun_anew_and_says_why(
+def test_an_answer_that_breaks_off_keeps_its_text_is_not_begun_again_and_gives_the_reason(
     steps: Sequence[Any], reason: str
 ) -> None:
     with run_endpoint(ScriptedHttpResponse(steps=[piece("Water "), *steps]), stream_response("again")) as endpoint:
-        text, told = on(endpoint, read, stall_timeout=SOON if HANG in steps else LONG)
+        text, failure = on(endpoint, read, stall_timeout=SOON if HANG in steps else LONG)
     assert text == "Water "
-    assert str(told).startswith(reason)
+    assert str(failure).startswith(reason)
     assert len(endpoint.requests) == 1
 
 
@@ -209,7 +209,7 @@ def test_an_answer_that_breaks_off_keeps_its_text_is_not_begun_anew_and_says_why
         (error_response(529, {}), 2),
     ],
 )
-def test_what_may_pass_is_tried_again_until_the_first_word(first: ScriptedHttpResponse, requests: int) -> None:
+def test_a_transient_failure_is_retried_until_the_first_word(first: ScriptedHttpResponse, requests: int) -> None:
     with run_endpoint(first, stream_response("Yes.")) as endpoint:
         assert on(endpoint, read)[0] == "Yes."
     assert len(endpoint.requests) == requests
@@ -231,7 +231,7 @@ def test_it_waits_as_long_as_the_endpoint_asks() -> None:
         assert endpoint.requests[1].at - endpoint.requests[0].at >= least
 
 
-def test_it_does_not_wait_for_what_is_behind_the_deadline() -> None:
+def test_it_does_not_wait_beyond_the_deadline() -> None:
     with run_endpoint(error_response(429, {"error": {"message": "come tomorrow"}}, retry_after="86400")) as endpoint:
         assert on(endpoint, read) == ("", "refused with 429: come tomorrow")
     assert len(endpoint.requests) == 1
@@ -269,7 +269,9 @@ def test_it_does_not_wait_for_what_is_behind_the_deadline() -> None:
         ),
     ],
 )
-def test_what_will_not_pass_is_told_at_once_with_the_endpoints_reason(play: ScriptedHttpResponse, reason: str) -> None:
+def test_a_permanent_failure_is_reported_at_once_with_the_endpoints_reason(
+    play: ScriptedHttpResponse, reason: str
+) -> None:
     with run_endpoint(play) as endpoint:
         assert on(endpoint, read) == ("", reason)
     assert len(endpoint.requests) == 1
@@ -292,19 +294,19 @@ def test_without_a_word_in_time_it_is_left(play: ScriptedHttpResponse) -> None:
 def test_an_endpoint_that_is_not_there_is_named() -> None:
     with run_endpoint() as endpoint:
         pass
-    text, told = on(endpoint, read)
-    assert (text, str(told).partition(":")[0]) == ("", "cannot be reached")
+    text, failure = on(endpoint, read)
+    assert (text, str(failure).partition(":")[0]) == ("", "cannot be reached")
 
 
 def test_a_failure_is_of_one_kind_whether_or_not_it_was_tried_again() -> None:
-    async def streams(asked: ChatClient) -> None:
-        async for _ in asked.stream(MESSAGES, temperature=0, max_tokens=64):
+    async def stream(client: ChatClient) -> None:
+        async for _ in client.stream(MESSAGES, temperature=0, max_tokens=64):
             pass
 
-    async def completes(asked: ChatClient) -> None:
-        await asked.complete(MESSAGES, max_tokens=2)
+    async def complete(client: ChatClient) -> None:
+        await client.complete(MESSAGES, max_tokens=2)
 
-    for work in (streams, completes):
+    for work in (stream, complete):
         for play in (
             error_response(503, {}),
             error_response(400, {}),
@@ -315,19 +317,19 @@ def test_a_failure_is_of_one_kind_whether_or_not_it_was_tried_again() -> None:
             assert type(failed.value) is GenerationError
 
 
-def test_a_prompt_that_is_no_unicode_is_refused_unshown() -> None:
-    async def asked_of(asked: ChatClient) -> None:
-        await asked.complete([{"role": "user", "content": f"{PROMPT} \udcff"}], max_tokens=2)
+def test_a_prompt_that_is_not_unicode_is_refused_and_not_shown() -> None:
+    async def complete_surrogate(client: ChatClient) -> None:
+        await client.complete([{"role": "user", "content": f"{PROMPT} \udcff"}], max_tokens=2)
 
     with run_endpoint() as endpoint, pytest.raises(GenerationError, match="got half a surrogate pair") as refused:
-        on(endpoint, asked_of)
+        on(endpoint, complete_surrogate)
     assert PROMPT not in str(refused.value)
     assert refused.value.__cause__ is None
     assert not endpoint.requests
 
 
 @pytest.mark.parametrize("proxy", ["foo:bar:baz", "ftp://me:hush@proxy"])
-def test_a_proxy_that_is_no_url_is_refused_unshown(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_is_not_a_url_is_refused_and_not_shown(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", proxy)
     with run_endpoint() as endpoint, pytest.raises(ConfigError, match="must be URLs of http or https") as refused:
         on(endpoint, read)
@@ -337,22 +339,22 @@ def test_a_proxy_that_is_no_url_is_refused_unshown(proxy: str, monkeypatch: pyte
 def test_a_proxy_at_no_port_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:99999")
     with run_endpoint() as endpoint:
-        text, told = on(endpoint, read)
-    assert (text, str(told).partition(":")[0]) == ("", "broke off")
+        text, failure = on(endpoint, read)
+    assert (text, str(failure).partition(":")[0]) == ("", "broke off")
 
 
 def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
-    async def closed(asked: ChatClient) -> str:
-        deltas = asked.stream(MESSAGES, temperature=0, max_tokens=64)
+    async def close_stream(client: ChatClient) -> str:
+        deltas = client.stream(MESSAGES, temperature=0, max_tokens=64)
         first = await anext(deltas)
         await deltas.aclose()
         return first.text
 
-    async def cancelled(asked: ChatClient) -> str:
+    async def cancel_reading(client: ChatClient) -> str:
         begun = asyncio.Event()
 
         async def reading() -> None:
-            async for _ in asked.stream(MESSAGES, temperature=0, max_tokens=64):
+            async for _ in client.stream(MESSAGES, temperature=0, max_tokens=64):
                 begun.set()
 
         task = asyncio.create_task(reading())
@@ -361,15 +363,15 @@ def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
         await asyncio.wait([task])
         return "Water " if task.cancelled() else ""
 
-    for leaving in (closed, cancelled):
+    for leaving in (close_stream, cancel_reading):
         with run_endpoint(ScriptedHttpResponse(steps=[piece("Water "), HANG])) as endpoint:
 
-            async def seen(
-                asked: ChatClient, leaving: Any = leaving, endpoint: Endpoint = endpoint
+            async def leave_and_wait(
+                client: ChatClient, leaving: Any = leaving, endpoint: Endpoint = endpoint
             ) -> tuple[str, bool]:
-                return await leaving(asked), await asyncio.to_thread(endpoint.client_left.wait, LONG)
+                return await leaving(client), await asyncio.to_thread(endpoint.client_left.wait, LONG)
 
-            assert on(endpoint, seen) == ("Water ", True)
+            assert on(endpoint, leave_and_wait) == ("Water ", True)
 
 
 def test_connections_are_used_again_until_their_pool_is_closed_which_opens_new_ones_in_another_event_loop() -> None:
@@ -379,8 +381,8 @@ def test_connections_are_used_again_until_their_pool_is_closed_which_opens_new_o
         async with aclosing(pool):
             for _ in range(3):
                 transport = HttpTransport(pool, base_url=url, api_key_env="")
-                asked = ChatClient(transport, model="m", first_token_timeout=LONG, stall_timeout=LONG, attempts=1)
-                assert (await read(asked))[0] == "Yes."
+                client = ChatClient(transport, model="m", first_token_timeout=LONG, stall_timeout=LONG, attempts=1)
+                assert (await read(client))[0] == "Yes."
 
     with run_endpoint(stream_response("Yes.")) as endpoint:
         asyncio.run(thrice(endpoint.url))
@@ -390,11 +392,11 @@ def test_connections_are_used_again_until_their_pool_is_closed_which_opens_new_o
 
 
 def test_a_whole_answer_comes_with_its_schema_and_probabilities() -> None:
-    async def graded(asked: ChatClient) -> Completion:
-        return await asked.complete(MESSAGES, schema={"type": "integer"}, logprobs=True, max_tokens=2)
+    async def grade(client: ChatClient) -> Completion:
+        return await client.complete(MESSAGES, schema={"type": "integer"}, logprobs=True, max_tokens=2)
 
     with run_endpoint(error_response(503, {}), whole_response("yes", [{"yes": -0.1, "no": -2.3}])) as endpoint:
-        assert on(endpoint, graded) == Completion(text="yes", logprobs=({"yes": -0.1, "no": -2.3},))
+        assert on(endpoint, grade) == Completion(text="yes", logprobs=({"yes": -0.1, "no": -2.3},))
     body = endpoint.requests[1].body
     assert body["response_format"]["json_schema"]["schema"] == {"type": "integer"}
     assert (body["logprobs"], body["top_logprobs"], body["temperature"]) == (True, 20, 0.0)
@@ -402,14 +404,14 @@ def test_a_whole_answer_comes_with_its_schema_and_probabilities() -> None:
 
 
 @pytest.mark.parametrize("alternatives", [None, [{"token": "yes", "logprob": None}]])
-def test_a_whole_answer_may_tell_no_probabilities_although_they_are_asked_for(alternatives: object) -> None:
-    async def graded(asked: ChatClient) -> Completion:
-        return await asked.complete(MESSAGES, logprobs=True, max_tokens=2)
+def test_a_whole_answer_can_lack_the_requested_probabilities(alternatives: object) -> None:
+    async def grade(client: ChatClient) -> Completion:
+        return await client.complete(MESSAGES, logprobs=True, max_tokens=2)
 
     token = {"token": "yes", "logprob": -0.1, "top_logprobs": alternatives}
     choice = {"message": {"content": "yes"}, "finish_reason": "length", "logprobs": {"content": [token]}}
     with run_endpoint(error_response(200, {"choices": [choice]})) as endpoint:
-        assert on(endpoint, graded) == Completion(text="yes", logprobs=({},))
+        assert on(endpoint, grade) == Completion(text="yes", logprobs=({},))
 
 
 @pytest.mark.parametrize(
@@ -423,23 +425,23 @@ def test_a_whole_answer_may_tell_no_probabilities_although_they_are_asked_for(al
         (ScriptedHttpResponse(steps=[b"{", CUT]), "broke off: RemoteProtocolError"),
     ],
 )
-def test_a_whole_answer_that_is_none_is_named(play: ScriptedHttpResponse, reason: str) -> None:
-    async def completed(asked: ChatClient) -> Completion:
-        return await asked.complete(MESSAGES, max_tokens=2)
+def test_an_invalid_whole_answer_is_named(play: ScriptedHttpResponse, reason: str) -> None:
+    async def complete_briefly(client: ChatClient) -> Completion:
+        return await client.complete(MESSAGES, max_tokens=2)
 
     with run_endpoint(play) as endpoint, pytest.raises(GenerationError, match=reason):
-        on(endpoint, completed, first_token_timeout=SOON if HANG in play.steps else LONG, attempts=1)
+        on(endpoint, complete_briefly, first_token_timeout=SOON if HANG in play.steps else LONG, attempts=1)
 
 
 @pytest.fixture
-def logged_retries() -> Iterator[None]:
+def log_retries() -> Iterator[None]:
     set_on_retry_hooks([LoggingOnRetryHook])
     yield
     set_on_retry_hooks(None)
 
 
-@pytest.mark.usefixtures("logged_retries")
-def test_the_key_and_the_prompt_stand_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.usefixtures("log_retries")
+def test_the_key_and_the_prompt_are_in_no_log_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     plays = [
         (stream_response("Yes."),),
@@ -448,23 +450,23 @@ def test_the_key_and_the_prompt_stand_in_no_log_and_no_error(caplog: pytest.LogC
         (ScriptedHttpResponse(steps=[piece("Water "), CUT]),),
         (ScriptedHttpResponse(steps=[event({"error": KEY})]),),
     ]
-    told = [repr(answered(*each)) for each in plays]
+    outputs = [repr(read_answer(*play_group)) for play_group in plays]
     with run_endpoint() as endpoint:
         pass
 
-    async def shown(asked: ChatClient) -> str:
-        return repr(asked) + str(vars(asked)) + str(vars(asked._transport).keys())
+    async def describe_client(client: ChatClient) -> str:
+        return repr(client) + str(vars(client)) + str(vars(client._transport).keys())
 
-    told.append(repr(on(endpoint, read)) + on(endpoint, shown))
+    outputs.append(repr(on(endpoint, read)) + on(endpoint, describe_client))
     assert {"httpx2", "httpcore2.http11", "stamina"} <= {record.name for record in caplog.records}
     logged = "".join(f"{record.getMessage()} {vars(record)}" for record in caplog.records)
     for secret in (KEY, PROMPT):
         assert secret not in logged
-        assert secret not in "".join(told)
+        assert secret not in "".join(outputs)
 
 
 @pytest.mark.parametrize("unusable", ["sk one", "sk\u200bone", "sk\x7fone"])
-def test_a_key_that_no_header_can_hold_is_refused_unshown(unusable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(unusable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ENDPOINT_KEY", unusable)
     with pytest.raises(ConfigError) as refused:
         of("http://host/v1", "ENDPOINT_KEY")
@@ -475,7 +477,7 @@ def of(base_url: str, api_key_env: str = "") -> HttpTransport:
     return HttpTransport(HttpPool(), base_url=base_url, api_key_env=api_key_env)
 
 
-def test_a_password_in_the_url_is_refused_unshown() -> None:
+def test_a_password_in_the_url_is_refused_and_not_shown() -> None:
     with pytest.raises(ConfigError, match="base_url must not contain a password") as refused:
         of("https://me:hush@host/v1")
     assert "hush" not in str(refused.value)

@@ -49,18 +49,18 @@ def sentence_transformers(folder: Path, **options: Any) -> list[list[float]]:
 
 def cross_encoder(folder: Path, **options: Any) -> list[float]:
     model = str(tiny_models.bert_files(folder, "ForSequenceClassification"))
-    return scored(reranker_model(CrossEncoderReranker(type="cross_encoder", model=model, **options)))
+    return score_pairs(reranker_model(CrossEncoderReranker(type="cross_encoder", model=model, **options)))
 
 
 def late_interaction(folder: Path, **options: Any) -> list[float]:
     model = str(tiny_models.multi_vector_files(folder))
-    return scored(reranker_model(LateInteractionReranker(type="late_interaction", model=model, **options)))
+    return score_pairs(reranker_model(LateInteractionReranker(type="late_interaction", model=model, **options)))
 
 
 def judge(folder: Path, **options: Any) -> list[float]:
     names = ("entailment", "neutral", "contradiction")
     model = str(tiny_models.bert_files(folder, "ForSequenceClassification", names=names))
-    return scored(judge_model(CrossEncoderJudge(type="cross_encoder", model=model, **options)))
+    return score_pairs(judge_model(CrossEncoderJudge(type="cross_encoder", model=model, **options)))
 
 
 def splade(folder: Path, **options: Any) -> list[list[float]]:
@@ -73,13 +73,13 @@ def bert_splade(folder: Path, **options: Any) -> list[list[float]]:
 
 
 def weights_by_term(settings: SpladeSettings) -> list[list[float]]:
-    made = build_weigher(settings)
-    weighed = [dict(zip(weights.terms, weights.weights, strict=True)) for weights in made.weigh(TEXTS)]
+    weigher = build_weigher(settings)
+    weighed = [dict(zip(weights.terms, weights.weights, strict=True)) for weights in weigher.weigh(TEXTS)]
     terms = sorted({term for weights in weighed for term in weights})
     return [[weights.get(term, 0.0) for term in terms] for weights in weighed]
 
 
-def scored(pairs: PairScorer) -> list[float]:
+def score_pairs(pairs: PairScorer) -> list[float]:
     return asyncio.run(pairs.score([(QUESTION, text) for text in TEXTS]))
 
 
@@ -93,5 +93,5 @@ def test_a_model_gives_on_a_gpu_what_it_gives_on_a_cpu(
     tmp_path: Path, model: Callable[..., list[Any]], precision: str
 ) -> None:
     expected = model(tmp_path / "cpu", device="cpu", precision="fp32")
-    given = model(tmp_path / "gpu", device="cuda", precision=precision)
-    torch.testing.assert_close(torch.tensor(given), torch.tensor(expected), atol=PRECISION[precision], rtol=0.1)
+    actual = model(tmp_path / "gpu", device="cuda", precision=precision)
+    torch.testing.assert_close(torch.tensor(actual), torch.tensor(expected), atol=PRECISION[precision], rtol=0.1)

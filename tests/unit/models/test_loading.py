@@ -16,20 +16,20 @@ def machine(monkeypatch: pytest.MonkeyPatch, gpus: int, mps: bool = False) -> No
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda", "cuda:1", "mps"])
-def test_what_is_there_is_not_refused(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+def test_an_existing_device_is_not_refused(monkeypatch: pytest.MonkeyPatch, device: str) -> None:
     machine(monkeypatch, gpus=2, mps=True)
     check_gpu("embedding", device)
 
 
 @pytest.mark.parametrize(
-    ("device", "gpus", "found"),
+    ("device", "gpus", "count_text"),
     [("cuda", 0, "no"), ("cuda:1", 1, "1"), ("cuda:9", 2, "2"), ("mps", 1, "no")],
 )
 def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(
-    monkeypatch: pytest.MonkeyPatch, device: str, gpus: int, found: str
+    monkeypatch: pytest.MonkeyPatch, device: str, gpus: int, count_text: str
 ) -> None:
     machine(monkeypatch, gpus)
-    with pytest.raises(ModelError, match=f"embedding.device is {device}, but PyTorch .* finds {found} GPU: "):
+    with pytest.raises(ModelError, match=f"embedding.device is {device}, but PyTorch .* finds {count_text} GPU: "):
         check_gpu("embedding", device)
 
 
@@ -44,5 +44,5 @@ try:
 except ModelError:
     print("torch" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "False\n"
+    process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert process.stdout == "False\n"

@@ -123,7 +123,7 @@ def test_content_that_no_parser_reads_is_skipped_with_any_suffix(uri: str, body:
         (b"PK\x03\x04" + b"PK\x01\x02" * 10_001, "too large: more than 10000 archive entries"),
     ],
 )
-def test_what_cannot_be_opened_fails_by_name(body: bytes, reason: str) -> None:
+def test_a_file_that_cannot_be_opened_fails_by_name(body: bytes, reason: str) -> None:
     with pytest.raises(DocumentError) as failed:
         detect_format("a.docx", body)
     assert (failed.value.reason, failed.value.status) == (reason, "failed")

@@ -19,7 +19,7 @@ def is_quarantined(action: bytes) -> bool:
         b"(See /Launch in the manual)",
     ],
 )
-def test_an_action_that_opens_a_document_is_no_program(action: bytes) -> None:
+def test_an_action_that_opens_a_document_is_not_a_program(action: bytes) -> None:
     assert not is_quarantined(action)
 
 

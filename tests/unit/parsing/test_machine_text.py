@@ -113,7 +113,7 @@ def test_the_licenses_of_this_machine_stay_text() -> None:
 
 
 @pytest.mark.parametrize(("uri", "body"), [("a.css", SHEET), ("a.js", SCRIPT), ("a.py", "x = 1")])
-def test_code_whose_suffix_says_so_is_text(uri: str, body: str) -> None:
+def test_code_with_a_suffix_of_code_is_text(uri: str, body: str) -> None:
     assert detect_format(uri, body.encode()) == "text"
 
 
@@ -133,7 +133,7 @@ def test_scripts_in_pages_and_dumps_stay_a_part_of_them(uri: str, body: str, nam
     ("uri", "flags"),
     [("a.txt", None), ("a.txt.gz", None), ("a.py", None), ("README", ["read-as-text"]), ("a.docx", ["read-as-text"])],
 )
-def test_plain_text_is_flagged_unless_its_suffix_says_so(uri: str, flags: list[str] | None) -> None:
+def test_plain_text_is_flagged_unless_it_has_a_suffix_of_plain_text(uri: str, flags: list[str] | None) -> None:
     body = gzip.compress(PROSE.encode()) if uri.endswith(".gz") else PROSE.encode()
     assert parse(uri, body, detect_language=False, file_mb=1, text_mb=1).metadata.get("flags") == flags
 

@@ -34,7 +34,7 @@ def test_no_language_is_identified_if_that_is_switched_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("title", "headings", "media_type", "chosen"),
+    ("title", "headings", "media_type", "expected"),
     [
         ("Own", ("Heading",), "text/plain", "Own"),
         ("0000320193-23-000106", ("Heading", "Second"), "text/plain", "Heading"),
@@ -44,10 +44,10 @@ def test_no_language_is_identified_if_that_is_switched_off() -> None:
     ],
 )
 def test_a_title_without_words_becomes_the_first_heading_or_the_files_name(
-    title: str, headings: tuple[str, ...], media_type: str, chosen: str
+    title: str, headings: tuple[str, ...], media_type: str, expected: str
 ) -> None:
     sections = tuple(Section(path=(heading,), start=i) for i, heading in enumerate(headings))
-    assert complete_metadata(document(title=title, sections=sections, media_type=media_type)).title == chosen
+    assert complete_metadata(document(title=title, sections=sections, media_type=media_type)).title == expected
 
 
 def test_a_title_without_words_stays_if_nothing_has_words() -> None:
@@ -126,6 +126,6 @@ def test_rules_map_metadata(rules: MetadataRules, metadata: Metadata) -> None:
         (MetadataRules(rename={"tongue": "language"}), "it"),
     ],
 )
-def test_rules_tell_the_language(rules: MetadataRules, language: str) -> None:
+def test_rules_set_the_language(rules: MetadataRules, language: str) -> None:
     detected = replace(document(metadata={"tongue": "it", "kind": "memo"}), language="fr")
     assert apply_rules(detected, rules).language == language

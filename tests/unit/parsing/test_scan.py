@@ -220,7 +220,7 @@ PROGRAMS: Mapping[str, bytes] = {
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_a_program_in_disguise_is_quarantined_though_it_cannot_be_parsed(program: str) -> None:
+def test_a_program_in_disguise_is_quarantined_even_if_it_cannot_be_parsed(program: str) -> None:
     findings = scan("file:///report.txt", PROGRAMS[program], None)
     assert findings == [Finding("executable", "quarantine", f"{program} named .txt")]
     assert scan("file:///report", PROGRAMS[program], None) == []
@@ -263,7 +263,7 @@ def test_text_that_is_made_to_take_long_does_not(word: str) -> None:
 
 
 def test_blanks_before_a_link_to_a_script_do_not_take_long() -> None:
-    """With a quadratic pattern, a megabyte of blanks would take an hour."""
+    """A quadratic pattern would take an hour for a megabyte of blanks."""
     blanks, link = "=" + " " * 1_000_000, "<a href= ' javascript:steal()'>x</a>"
     began = time.process_time()
     assert kinds(page(f"<p>{blanks}</p>{link}")) == kinds(page(link)) != []

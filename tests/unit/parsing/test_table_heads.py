@@ -12,7 +12,7 @@ def test_numbers_with_signs_are_figures(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["2023", "FY 2023", "1st", "Q1", "", "2020-01-01", "12 months"])
-def test_years_dates_and_words_are_no_figures(text: str) -> None:
+def test_years_dates_and_words_are_not_figures(text: str) -> None:
     assert not is_figure(text)
 
 

@@ -40,7 +40,7 @@ def test_a_follow_up_is_recognized_by_its_words(question: str, reason: str) -> N
     assert getattr(recognize_follow_up(question, KEYS), reason)
 
 
-def test_a_question_that_stands_alone_is_no_follow_up() -> None:
+def test_a_question_that_stands_alone_is_not_a_follow_up() -> None:
     assert not recognize_follow_up(LONG, KEYS)
 
 
@@ -68,7 +68,7 @@ def test_a_short_name_counts_as_the_longer_one_that_contains_it() -> None:
     assert rank_names(history)[0] == "Ada Lovelace"
 
 
-def test_what_an_abstention_names_is_not_carried_over() -> None:
+def test_names_of_an_abstention_are_not_carried_over() -> None:
     history = [*KEYS, Message(role="user", text="why so"), Message(role="assistant", text="closest: Tidal Tables")]
     assert "Tidal Tables" not in rank_names(history)
 
@@ -137,12 +137,15 @@ def test_a_language_without_lists_is_searched_with_all_variants() -> None:
 
 
 def test_the_answer_to_a_clarification_continues_the_question_that_it_clarifies() -> None:
-    asked = [Message(role="user", text="When was it?"), Message(role="assistant", text="?", intent="clarification")]
-    assert continue_question("the storm", [*KEYS, *asked]) == "When was it? (the storm)"
-    listed = replace(asked[1], text="Which one?\n\n1. the flood\n2. the storm")
-    assert continue_question("2", [*KEYS, asked[0], listed]) == "When was it? (the storm)"
+    clarification = [
+        Message(role="user", text="When was it?"),
+        Message(role="assistant", text="?", intent="clarification"),
+    ]
+    assert continue_question("the storm", [*KEYS, *clarification]) == "When was it? (the storm)"
+    listed = replace(clarification[1], text="Which one?\n\n1. the flood\n2. the storm")
+    assert continue_question("2", [*KEYS, clarification[0], listed]) == "When was it? (the storm)"
     assert continue_question("2", [listed]) == "the storm"
-    understanding = understand(LONG, [*KEYS, *asked])
+    understanding = understand(LONG, [*KEYS, *clarification])
     assert understanding.standalone == f"When was it? ({LONG})"
     assert [variant.name for variant in understanding.variants] == [
         "question",

@@ -39,7 +39,7 @@ rankings = st.lists(
 
 
 def candidates_from_scores(**legs: list[float]) -> Candidates:
-    """Of A, B, C ... with every score known."""
+    """Candidates A, B, C ... that have a score of every leg."""
     return merge_rankings(
         {
             leg: sorted(((UUID(int=n), score) for n, score in enumerate(scores, 1)), key=lambda pair: -pair[1])

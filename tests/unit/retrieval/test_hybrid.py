@@ -55,8 +55,8 @@ BM25 = ScriptedLeg(scores={ONE: 1.0, TWO: 2.0, THREE: 9.0}, max_ranked=2)
 
 def test_hits_have_the_scores_of_all_legs_even_of_those_that_did_not_find_them() -> None:
     hits, _ = retrieve_with_reports(hybrid({"dense": DENSE, "bm25": BM25}))
-    given = {hit.chunk.id: dict(hit.scores) for hit in hits}
-    assert {id: (scores["dense"], scores["bm25"]) for id, scores in given.items()} == {
+    scores_by_id = {hit.chunk.id: dict(hit.scores) for hit in hits}
+    assert {id: (scores["dense"], scores["bm25"]) for id, scores in scores_by_id.items()} == {
         ONE: (0.9, 1.0),
         TWO: (0.5, 2.0),
         THREE: (0.1, 9.0),
@@ -136,7 +136,7 @@ def test_an_error_in_the_question_is_raised_and_does_not_degrade_the_search(erro
 
 
 def test_legs_run_concurrently() -> None:
-    async def asked() -> list[Hit]:
+    async def retrieve() -> list[Hit]:
         meeting = asyncio.Barrier(2)
 
         class Waiting(ScriptedLeg):
@@ -147,7 +147,7 @@ def test_legs_run_concurrently() -> None:
         legs = {name: Waiting(scores={ONE: 1.0}) for name in ("dense", "bm25")}
         return await hybrid(legs, timeout=10).retrieve(QUERY, 10)
 
-    assert ids(asyncio.run(asked())) == [ONE]
+    assert ids(asyncio.run(retrieve())) == [ONE]
 
 
 def test_legs_that_find_nothing_return_no_hits_and_no_error() -> None:

@@ -87,7 +87,7 @@ def test_a_search_without_sources_is_refused(tmp_path: Path) -> None:
     "text",
     ["description: x\nneeds_sources: false", "reply: x", "description: x\npatterns: {en: ['(']}", "description: ["],
 )
-def test_a_file_that_is_no_intent_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_an_intent_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError, match=r"broken\.yaml"):

@@ -1,4 +1,4 @@
-"""What stands behind a ranking: rerankers, signals, and the cap of hits of one document."""
+"""The steps after a ranking: rerankers, signals, and the cap of hits of one document."""
 
 import asyncio
 from collections.abc import Sequence

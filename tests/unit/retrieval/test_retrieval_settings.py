@@ -19,10 +19,10 @@ def error_message(*overrides: str) -> str:
 
 
 def test_the_default_fuses_dense_and_bm25_with_equal_weights() -> None:
-    chosen = retrieval()
-    assert isinstance(chosen, HybridRetriever)
-    assert {name: leg.type for name, leg in chosen.retrievers.items()} == {"dense": "dense", "bm25": "bm25"}
-    assert (chosen.fusion.type, chosen.fusion.weights, chosen.depth) == (
+    retriever = retrieval()
+    assert isinstance(retriever, HybridRetriever)
+    assert {name: leg.type for name, leg in retriever.retrievers.items()} == {"dense": "dense", "bm25": "bm25"}
+    assert (retriever.fusion.type, retriever.fusion.weights, retriever.depth) == (
         "distribution",
         {"dense": 0.5, "bm25": 0.5},
         100,
@@ -39,9 +39,9 @@ def test_the_default_fuses_dense_and_bm25_with_equal_weights() -> None:
     ],
 )
 def test_a_profile_reranks_the_hits_of_a_hybrid(profile: str, reranker: str) -> None:
-    chosen = retrieval(profile=profile)
-    assert isinstance(chosen, RerankedRetriever)
-    assert (chosen.reranker.type, chosen.retriever.type) == (reranker, "hybrid")
+    retriever = retrieval(profile=profile)
+    assert isinstance(retriever, RerankedRetriever)
+    assert (retriever.reranker.type, retriever.retriever.type) == (reranker, "hybrid")
 
 
 def test_a_weight_for_an_unknown_retriever_is_rejected_by_name() -> None:
@@ -97,9 +97,9 @@ def test_term_weights_can_be_computed_without_a_splade_retriever() -> None:
     ],
 )
 def test_the_legs_and_weights_of_a_profile(profile: str, legs: set[str], weights: dict[str, float]) -> None:
-    chosen = retrieval(profile=profile)
-    assert set(chosen.retriever.retrievers) == legs
-    assert chosen.retriever.fusion.weights == weights
+    retriever = retrieval(profile=profile)
+    assert set(retriever.retriever.retrievers) == legs
+    assert retriever.retriever.fusion.weights == weights
     assert (load_settings(None, profile, (), {}).splade is not None) == ("splade" in legs)
 
 
@@ -125,9 +125,9 @@ def test_factors_must_be_finite_and_fusion_weights_not_negative(setting: str, ru
 
 
 def test_alpha_is_the_weight_of_the_first_of_two_legs() -> None:
-    chosen = retrieval("retrieval.fusion={type: weighted, alpha: 0.7}")
-    assert isinstance(chosen.fusion, WeightedFusion)
-    weights = build_fusion(chosen.fusion, list(chosen.retrievers)).keywords["weights"]  # type: ignore[attr-defined]
+    retriever = retrieval("retrieval.fusion={type: weighted, alpha: 0.7}")
+    assert isinstance(retriever.fusion, WeightedFusion)
+    weights = build_fusion(retriever.fusion, list(retriever.retrievers)).keywords["weights"]  # type: ignore[attr-defined]
     assert weights == pytest.approx({"dense": 0.7, "bm25": 0.3})
 
 
@@ -145,14 +145,14 @@ def test_an_error_names_the_full_path_of_a_setting() -> None:
 
 
 def test_weights_for_a_boolean_are_written_as_in_yaml() -> None:
-    chosen = retrieval("retrieval={type: signals, retriever: {type: dense}, weights: {approved: {true: 0.5}}}")
-    assert chosen.weights == {"approved": {"true": 0.5}}
+    retriever = retrieval("retrieval={type: signals, retriever: {type: dense}, weights: {approved: {true: 0.5}}}")
+    assert retriever.weights == {"approved": {"true": 0.5}}
 
 
 def test_retrievers_can_be_nested_to_any_depth() -> None:
-    chosen = retrieval(
+    retriever = retrieval(
         "retrieval={type: per_document, max_chunks_per_document: 2, retriever: {type: signals, "
         "recency: {half_life_days: 30, weight: 0.5}, retriever: {type: reranked, reranker: {type: lexical}, "
         "retriever: {type: dense}}}}"
     )
-    assert chosen.retriever.retriever.retriever.type == "dense"
+    assert retriever.retriever.retriever.retriever.type == "dense"

@@ -99,7 +99,7 @@ def test_the_model_reads_two_turns_and_300_characters_of_each_answer_as_data() -
     assert client.schemas[0]["required"] == list(REPLY)  # type: ignore[index]
 
 
-def test_what_is_unclear_and_what_must_be_answered_first_is_passed_on() -> None:
+def test_ambiguities_and_preceding_questions_are_passed_on() -> None:
     clarification = {"question": "Which keys?", "options": ["Signing keys", "Door keys"]}
     understanding, _ = understand(reply(clarification=clarification, sub_questions=["Who holds keys?"]))
     assert understanding.clarification == Clarification(question="Which keys?", options=("Signing keys", "Door keys"))
@@ -130,8 +130,10 @@ def test_without_a_valid_reply_in_time_the_rules_decide(client: ScriptedComplete
 
 def test_a_number_that_chooses_an_option_is_sent_and_searched_as_the_option() -> None:
     client = reply()
-    asked = Message(role="assistant", text="Which keys?\n\n1. Signing keys\n2. Door keys", intent="clarification")
-    understanding, _ = understand(client, Query(text="2"), [HISTORY[0], asked])
+    clarification = Message(
+        role="assistant", text="Which keys?\n\n1. Signing keys\n2. Door keys", intent="clarification"
+    )
+    understanding, _ = understand(client, Query(text="2"), [HISTORY[0], clarification])
     assert understanding.variants[0].text == "Door keys"
     assert ">\nDoor keys\n</question-" in client.prompts[0][1]["content"]
 

@@ -60,7 +60,7 @@ class ByTerm:
 
 
 @dataclass
-class Scripted:
+class ScriptedDetector:
     drift: Drift | Exception
 
     async def measure(self, query: Query, history: Sequence[Message]) -> Drift:  # noqa: ARG002
@@ -94,7 +94,7 @@ def understand(
 ) -> tuple[Understanding, list[StageReport]]:
     async def work() -> tuple[Understanding, list[StageReport]]:
         with recording() as stages:
-            understander = ShiftAwareUnderstander(RULES, Scripted(drift))
+            understander = ShiftAwareUnderstander(RULES, ScriptedDetector(drift))
             understanding = await understander.understand(Query(text="which lamps?"), history)
         return understanding, [report for report in stages if report.stage == SHIFT_STAGE]
 
@@ -163,7 +163,7 @@ def weights(understanding: Understanding) -> dict[str, float]:
     return {variant.name: variant.weight for variant in understanding.variants}
 
 
-def test_for_a_question_that_changes_the_subject_the_history_counts_half() -> None:
+def test_the_history_counts_half_if_the_question_changes_the_subject() -> None:
     understanding, stages = understand(SHIFT)
     assert weights(understanding) == {"question": 1.0, "previous": 0.25, "answer": 0.25}
     assert (understanding.drift, understanding.is_shift) == (0.9, True)
@@ -171,7 +171,7 @@ def test_for_a_question_that_changes_the_subject_the_history_counts_half() -> No
 
 
 def test_with_a_weight_of_0_only_the_question_is_searched() -> None:
-    understander = ShiftAwareUnderstander(RULES, Scripted(SHIFT), history_weight=0)
+    understander = ShiftAwareUnderstander(RULES, ScriptedDetector(SHIFT), history_weight=0)
     assert weights(run(understander.understand(Query(text="which lamps?"), HISTORY))) == {"question": 1.0}
 
 
@@ -217,8 +217,8 @@ def test_the_answer_to_a_clarification_is_not_a_shift() -> None:
     assert (understanding.is_shift, stages) == (False, [])
 
 
-def test_a_question_that_is_no_search_keeps_its_history() -> None:
-    understander = ShiftAwareUnderstander(ByIntent("finalization"), Scripted(SHIFT))
+def test_a_question_that_is_not_a_search_keeps_its_history() -> None:
+    understander = ShiftAwareUnderstander(ByIntent("finalization"), ScriptedDetector(SHIFT))
     understanding = run(understander.understand(Query(text="sum up"), HISTORY))
     assert len(understanding.resolved) == 2
     assert (understanding.drift, understanding.is_shift) == (0.9, False)

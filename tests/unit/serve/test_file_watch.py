@@ -16,7 +16,7 @@ def test_a_change_is_reported_once_when_the_content_has_settled(tmp_path: Path) 
     assert [watch.has_changed(), watch.has_changed(), watch.has_changed()] == [False, True, False]
 
 
-def test_a_missing_file_is_no_change_but_its_return_is(tmp_path: Path) -> None:
+def test_a_missing_file_is_not_a_change_but_its_return_is(tmp_path: Path) -> None:
     file = tmp_path / "rag.yaml"
     file.write_text("answering: {depth: 7}\n")
     watch = FileWatch(file, hash_file(file))

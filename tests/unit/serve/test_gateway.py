@@ -59,27 +59,27 @@ AWAY = {"store": store_dependency(NOWHERE, Breaker("the store"))}
 
 
 def graph(retriever: ScriptedRetriever | None = None, generator: ScriptedGenerator | None = None) -> Services:
-    found = retriever or ScriptedRetriever(hits=HITS)
-    return scripted_graph(found, generator or ScriptedGenerator(answers=[PIECES] * 9))
+    scripted = retriever or ScriptedRetriever(hits=HITS)
+    return scripted_graph(scripted, generator or ScriptedGenerator(answers=[PIECES] * 9))
 
 
-def asked(served: Services, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]]) -> T:
-    async def called() -> T:
+def call_gateway(served: Services, work: Callable[[httpx2.AsyncClient], Coroutine[Any, Any, T]]) -> T:
+    async def call() -> T:
         transport = httpx2.ASGITransport(app=build_fastapi(ServedProfiles(served)), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await work(client)
 
-    return asyncio.run(called())
+    return asyncio.run(call())
 
 
 def post(path: str, body: object, served: Services | None = None, **headers: str) -> httpx2.Response:
-    return asked(served or graph(), lambda client: client.post(path, json=body, headers=headers))
+    return call_gateway(served or graph(), lambda client: client.post(path, json=body, headers=headers))
 
 
-def sent(path: str, body: str | bytes, kind: str = JSON, **headers: str) -> httpx2.Response:
-    """As the bytes stand there."""
+def post_bytes(path: str, body: str | bytes, kind: str = JSON, **headers: str) -> httpx2.Response:
+    """Sends the body unchanged."""
     named = {**headers, **({"Content-Type": kind} if kind else {})}
-    return asked(graph(), lambda client: client.post(path, content=body, headers=named))
+    return call_gateway(graph(), lambda client: client.post(path, content=body, headers=named))
 
 
 def frames(response: httpx2.Response) -> list[tuple[str, Any]]:
@@ -103,25 +103,25 @@ def test_an_answer_has_its_citations_and_its_verdict() -> None:
 
 
 def test_the_streamed_answer_is_the_whole_one_and_its_sources_come_first() -> None:
-    whole = post("/v1/answer", {"question": "How often?"}).json()
+    answer = post("/v1/answer", {"question": "How often?"}).json()
     streamed = frames(post("/v1/answer", {"question": "How often?", "stream": True}))
     names = [name for name, _ in streamed]
     assert names[0] == "run_started"
     assert names[-1] == "run_finished"
     assert names.index("sources") < names.index("text_delta")
-    assert "".join(data["text"] for name, data in streamed if name == "text_delta") == whole["answer"]
+    assert "".join(data["text"] for name, data in streamed if name == "text_delta") == answer["answer"]
     citations = [data["citation"] for name, data in streamed if name == "citation_added"]
-    ungraded = [{**citation, "verdict": "unchecked"} for citation in whole["citations"]]
+    ungraded = [{**citation, "verdict": "unchecked"} for citation in answer["citations"]]
     assert citations == ungraded
-    assert next(data for name, data in streamed if name == "grounding") == whole["grounding"]
+    assert next(data for name, data in streamed if name == "grounding") == answer["grounding"]
 
 
-def test_a_stream_that_fails_ends_with_an_event_that_says_so() -> None:
+def test_a_stream_that_fails_ends_with_an_event_that_reports_the_failure() -> None:
     served = graph(generator=ScriptedGenerator(answers=[[]] * 2, error=GenerationError("the endpoint is away")))
-    name, told = frames(post("/v1/answer", {"question": "How often?", "stream": True}, served))[-1]
-    whole = post("/v1/answer", {"question": "How often?"}, served).json()
-    assert (name, told["detail"], told["status"]) == ("run_failed", "the endpoint is away", 502)
-    assert {**told, "correlation_id": ""} == {**whole, "correlation_id": ""}
+    name, failure = frames(post("/v1/answer", {"question": "How often?", "stream": True}, served))[-1]
+    problem = post("/v1/answer", {"question": "How often?"}, served).json()
+    assert (name, failure["detail"], failure["status"]) == ("run_failed", "the endpoint is away", 502)
+    assert {**failure, "correlation_id": ""} == {**problem, "correlation_id": ""}
 
 
 def test_a_stream_that_nobody_expected_to_fail_ends_without_the_words(caplog: pytest.LogCaptureFixture) -> None:
@@ -133,7 +133,7 @@ def test_a_stream_that_nobody_expected_to_fail_ends_without_the_words(caplog: py
     assert "hunter2" in caplog.text
 
 
-def test_what_a_part_of_anybodys_own_raises_is_told_by_its_kind_alone() -> None:
+def test_an_error_of_a_users_own_part_is_reported_by_its_kind_alone() -> None:
     wrapped = RetrievalError("no leg answered: dense: ValueError: password=hunter2")
     response = post("/v1/retrieve", {"query": "?"}, graph(ScriptedRetriever(hits=[], error=wrapped)))
     assert (response.status_code, response.json()["detail"]) == (503, "no leg answered: dense: ValueError")
@@ -165,7 +165,7 @@ def test_failures_are_problems_that_say_whether_to_try_again(error: RagError, st
     assert ("retry-after" in response.headers) is (status > 500)
 
 
-def test_what_nobody_expected_is_told_without_its_words(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_is_reported_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
     broken = ScriptedRetriever(hits=[], error=RuntimeError("password=hunter2"))
     response = post("/v1/retrieve", {"query": "?"}, graph(broken))
     assert response.status_code == 500
@@ -204,19 +204,19 @@ def test_what_nobody_expected_is_told_without_its_words(caplog: pytest.LogCaptur
         ({"query": "?", "\ud800": 1}, "#/"),
     ],
 )
-def test_a_request_that_breaks_a_rule_is_told_which_one(body: object, pointer: str) -> None:
-    response = sent("/v1/retrieve", json.dumps(body))
+def test_a_request_that_breaks_a_rule_gets_the_name_of_the_rule(body: object, pointer: str) -> None:
+    response = post_bytes("/v1/retrieve", json.dumps(body))
     assert response.status_code == 422
     assert [error["pointer"] for error in response.json()["errors"]] == [pointer]
 
 
-def nested(levels: int) -> str:
+def nest_filters(levels: int) -> str:
     return '{"type":"and","filters":[' * levels + '{"type":"eq","key":"a","value":1}' + "]}" * levels
 
 
 @pytest.mark.parametrize(("levels", "status"), [(15, 200), (16, 422), (300, 422), (20_000, 400)])
 def test_a_filter_has_a_bottom(levels: int, status: int) -> None:
-    assert sent("/v1/retrieve", f'{{"query":"?","filters":{nested(levels)}}}').status_code == status
+    assert post_bytes("/v1/retrieve", f'{{"query":"?","filters":{nest_filters(levels)}}}').status_code == status
 
 
 @pytest.mark.parametrize(("conditions", "status"), [(255, 200), (256, 422), (20_000, 422)])
@@ -248,7 +248,7 @@ NUMBERS = [1] * 80_000
         ("/v1/retrieve", {"query": "?", **{str(n): 1 for n in range(30)}}, [f"#/{n}" for n in range(20)]),
     ],
 )
-def test_who_breaks_a_rule_often_is_told_a_few_times(path: str, body: object, pointers: list[str]) -> None:
+def test_a_rule_that_is_broken_often_is_reported_a_few_times(path: str, body: object, pointers: list[str]) -> None:
     response = post(path, body)
     assert [error["pointer"] for error in response.json()["errors"]] == pointers
 
@@ -286,8 +286,8 @@ def test_a_conversation_has_an_id_of_at_most_200_characters(
 ) -> None:
     named = {"conversation_id": "c" * length}
     response = post(path, {**body, "rag": named} if "rag" in pointer else {**body, **named})
-    told = [error["pointer"] for error in response.json().get("errors", ())]
-    assert (response.status_code, told) == ((200, []) if length == 200 else (422, [pointer]))
+    pointers = [error["pointer"] for error in response.json().get("errors", ())]
+    assert (response.status_code, pointers) == ((200, []) if length == 200 else (422, [pointer]))
 
 
 def test_a_key_that_is_called_messages_is_an_unknown_key_where_nobody_chats() -> None:
@@ -307,18 +307,20 @@ def test_a_key_that_is_called_messages_is_an_unknown_key_where_nobody_chats() ->
         ('{"query": "?"}', "", 415, "unsupported_media_type"),
     ],
 )
-def test_a_body_that_is_no_json_is_a_problem_that_says_so(body: str | bytes, kind: str, status: int, code: str) -> None:
-    response = sent("/v1/retrieve", body, kind)
+def test_a_body_that_is_not_json_gets_a_problem_with_the_reason(
+    body: str | bytes, kind: str, status: int, code: str
+) -> None:
+    response = post_bytes("/v1/retrieve", body, kind)
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)
     assert response.headers["content-type"] == "application/problem+json"
 
 
-def test_the_form_of_this_api_is_taken_and_given_and_another_version_is_not() -> None:
+def test_the_media_type_of_this_api_is_accepted_and_sent_and_another_version_is_not() -> None:
     ours, other = "application/vnd.medkg.orchestration.v1+json", "application/vnd.medkg.orchestration.v2+json"
-    answered = sent("/v1/retrieve", '{"query": "?"}', ours, Accept=ours)
+    answered = post_bytes("/v1/retrieve", '{"query": "?"}', ours, Accept=ours)
     assert (answered.status_code, answered.headers["content-type"]) == (200, ours)
-    assert sent("/v1/retrieve", '{"query": "?"}', JSON, Accept=f"{other}, */*").headers["content-type"] == JSON
-    refused = sent("/v1/retrieve", '{"query": "?"}', JSON, Accept=other)
+    assert post_bytes("/v1/retrieve", '{"query": "?"}', JSON, Accept=f"{other}, */*").headers["content-type"] == JSON
+    refused = post_bytes("/v1/retrieve", '{"query": "?"}', JSON, Accept=other)
     assert (refused.status_code, refused.json()["error"]["code"]) == (406, "not_acceptable")
 
 
@@ -333,8 +335,10 @@ def test_the_form_of_this_api_is_taken_and_given_and_another_version_is_not() ->
         ("POST", "/v1/vector_stores/a%00b/search", 422, "invalid_request"),
     ],
 )
-def test_what_no_route_takes_is_a_problem_with_all_headers(method: str, path: str, status: int, code: str) -> None:
-    response = asked(graph(), lambda client: client.request(method, path))
+def test_a_request_without_a_route_gets_a_problem_with_all_headers(
+    method: str, path: str, status: int, code: str
+) -> None:
+    response = call_gateway(graph(), lambda client: client.request(method, path))
     body = response.json()
     assert (response.status_code, body["status"], body["error"]["code"]) == (status, status, code)
     assert response.headers["content-type"] == "application/problem+json"
@@ -344,12 +348,12 @@ def test_what_no_route_takes_is_a_problem_with_all_headers(method: str, path: st
 
 @pytest.mark.parametrize(("path", "is_reserved"), [("/v2", True), ("/v2/retrieve", True), ("/v20/retrieve", False)])
 def test_only_paths_of_the_next_version_are_reserved(path: str, is_reserved: bool) -> None:
-    detail = asked(graph(), lambda client: client.get(path)).json()["detail"]
+    detail = call_gateway(graph(), lambda client: client.get(path)).json()["detail"]
     assert ("is reserved for a later version" in detail) == is_reserved
 
 
-def test_a_wrong_method_is_told_every_right_one() -> None:
-    response = asked(graph(), lambda client: client.put(f"/v1/documents/{UUID(int=1)}"))
+def test_a_wrong_method_gets_the_list_of_allowed_ones() -> None:
+    response = call_gateway(graph(), lambda client: client.put(f"/v1/documents/{UUID(int=1)}"))
     assert (response.status_code, response.headers["allow"]) == (405, "DELETE, GET")
 
 
@@ -369,22 +373,24 @@ def test_a_body_above_a_megabyte_is_refused_also_one_that_does_not_say_its_lengt
         content: Any = b"x" * ((1 << 20) + 1) if announced else pieces()
         return await client.post("/v1/retrieve", content=content, headers={"Content-Type": JSON})
 
-    response = asked(graph(), big)
+    response = call_gateway(graph(), big)
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
     assert response.json()["detail"] == "the request body is too large: the limit for this path is 1048576 bytes"
 
 
 def test_a_limit_is_that_of_the_longest_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "BODY_LIMITS", {"/": 10, "/v1/retrieve": 100})
-    assert sent("/v1/retrieve", json.dumps({"query": "x" * 50})).status_code == 200
-    assert sent("/v1/answer", json.dumps({"question": "x" * 50})).status_code == 413
+    assert post_bytes("/v1/retrieve", json.dumps({"query": "x" * 50})).status_code == 200
+    assert post_bytes("/v1/answer", json.dumps({"question": "x" * 50})).status_code == 413
 
 
 def test_a_correlation_id_is_returned_if_it_is_a_uuid_of_version_4() -> None:
     sent = "6f2f3a52-5a0e-4c4b-9d52-1b7a3c0e9d11"
     assert post("/v1/retrieve", {"query": "?"}, None, **{"X-Correlation-ID": sent}).headers["x-correlation-id"] == sent
-    made = post("/v1/retrieve", {"query": "?"}, None, **{"X-Correlation-ID": "a\tb"}).headers["x-correlation-id"]
-    assert UUID(made).version == 4
+    correlation_id = post("/v1/retrieve", {"query": "?"}, None, **{"X-Correlation-ID": "a\tb"}).headers[
+        "x-correlation-id"
+    ]
+    assert UUID(correlation_id).version == 4
 
 
 def test_every_response_names_its_pipeline_and_its_times() -> None:
@@ -396,12 +402,12 @@ def test_every_response_names_its_pipeline_and_its_times() -> None:
     assert all(float(ms) >= 0 for _, _, ms in times)
 
 
-@pytest.mark.parametrize(("given", "returned"), [("abc-1", True), ("a" * 201, False), ("ä", False)])
-def test_a_request_id_is_returned_if_it_is_a_short_word(given: str, returned: bool) -> None:
-    headers = {"X-Request-ID": given.encode("latin-1")}
-    response = asked(graph(), lambda client: client.get("/healthz", headers=headers))
-    own = response.headers["x-correlation-id"]
-    assert response.headers["x-request-id"] == (given if returned else own)
+@pytest.mark.parametrize(("request_id", "returned"), [("abc-1", True), ("a" * 201, False), ("ä", False)])
+def test_a_request_id_is_returned_if_it_is_a_short_word(request_id: str, returned: bool) -> None:
+    headers = {"X-Request-ID": request_id.encode("latin-1")}
+    response = call_gateway(graph(), lambda client: client.get("/healthz", headers=headers))
+    correlation_id = response.headers["x-correlation-id"]
+    assert response.headers["x-request-id"] == (request_id if returned else correlation_id)
 
 
 def test_too_much_at_once_says_when_to_come_again() -> None:
@@ -411,16 +417,16 @@ def test_too_much_at_once_says_when_to_come_again() -> None:
 
 
 def test_each_request_has_one_end_with_its_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[tuple[str, int]] = []
+    reported: list[tuple[str, int]] = []
     monkeypatch.setattr(
-        request_telemetry, "report_request", lambda operation, status: heard.append((operation.name, status))
+        request_telemetry, "report_request", lambda operation, status: reported.append((operation.name, status))
     )
     broken = graph(ScriptedRetriever(hits=[], error=RuntimeError("no")))
     post("/v1/retrieve", {"query": "?"})
     post("/v1/retrieve", {"query": "?"}, broken)
-    asked(graph(), lambda client: client.get("/v1/nowhere/7"))
-    asked(graph(), lambda client: client.get(f"/v1/documents/{UUID(int=1)}/content"))
-    assert heard == [
+    call_gateway(graph(), lambda client: client.get("/v1/nowhere/7"))
+    call_gateway(graph(), lambda client: client.get(f"/v1/documents/{UUID(int=1)}/content"))
+    assert reported == [
         ("retrieve", 200),
         ("retrieve", 500),
         ("other", 404),
@@ -429,8 +435,8 @@ def test_each_request_has_one_end_with_its_outcome(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_client_that_goes_before_the_end_is_one_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[int] = []
-    monkeypatch.setattr(request_telemetry, "report_request", lambda _operation, status: heard.append(status))
+    reported: list[int] = []
+    monkeypatch.setattr(request_telemetry, "report_request", lambda _operation, status: reported.append(status))
     endless = ScriptedGenerator(answers=[["Keys. "] * 10_000], seconds=0.01)
     body = {"question": "?", "stream": True}
     with (
@@ -438,7 +444,7 @@ def test_a_client_that_goes_before_the_end_is_one_that_has_gone(monkeypatch: pyt
         httpx2.stream("POST", f"{address}/v1/answer", json=body) as response,
     ):
         next(response.iter_lines())
-    assert (heard, endless.closed) == ([499], len(endless.prompts))
+    assert (reported, endless.closed) == ([499], len(endless.prompts))
 
 
 HOST = "http://localhost"
@@ -463,9 +469,9 @@ HOST = "http://localhost"
         ({"Sec-Fetch-Site": "cross-site", "Origin": "https://evil.example"}, "GET", 200),
     ],
 )
-def test_what_a_page_of_another_site_sends_is_refused(headers: dict[str, str], method: str, status: int) -> None:
+def test_a_request_of_another_sites_page_is_refused(headers: dict[str, str], method: str, status: int) -> None:
     path = "/healthz" if method == "GET" else "/v1/retrieve"
-    response = asked(graph(), lambda client: client.request(method, path, json={"query": "?"}, headers=headers))
+    response = call_gateway(graph(), lambda client: client.request(method, path, json={"query": "?"}, headers=headers))
     assert response.status_code == status
     if status == 403:
         assert response.json()["error"]["code"] == "cross_site"
@@ -488,8 +494,8 @@ def scope(path: str, method: str = "POST") -> dict[str, Any]:
     }
 
 
-def received(*messages: dict[str, Any]) -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:
-    """These, and then nothing."""
+def queue_messages(*messages: dict[str, Any]) -> Callable[[], Coroutine[Any, Any, dict[str, Any]]]:
+    """Returns a function that receives these messages, and then waits without end."""
     waiting = list(messages)
 
     async def receive() -> dict[str, Any]:
@@ -506,7 +512,7 @@ def received(*messages: dict[str, Any]) -> Callable[[], Coroutine[Any, Any, dict
 def test_a_stream_that_is_cancelled_while_a_piece_is_on_its_way_has_no_work_left(path: str, body: object) -> None:
     endless = ScriptedGenerator(answers=[["Keys. "] * 10_000], seconds=0.001)
 
-    async def left() -> tuple[int, int]:
+    async def cancel_stream() -> tuple[int, int]:
         pieces, stuck = list[object](), asyncio.Event()
 
         async def send(message: object) -> None:
@@ -517,35 +523,37 @@ def test_a_stream_that_is_cancelled_while_a_piece_is_on_its_way_has_no_work_left
 
         body_message = {"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}
         task = asyncio.create_task(
-            build_fastapi(ServedProfiles(graph(generator=endless)))(scope(path), received(body_message), send)
+            build_fastapi(ServedProfiles(graph(generator=endless)))(scope(path), queue_messages(body_message), send)
         )
         await asyncio.wait_for(stuck.wait(), 10)
         task.cancel()
         await asyncio.wait([task])
         return endless.closed, len(asyncio.all_tasks())
 
-    assert asyncio.run(left()) == (1, 1)
+    assert asyncio.run(cancel_stream()) == (1, 1)
 
 
 def test_a_client_that_goes_amid_its_body_is_one_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[int] = []
-    monkeypatch.setattr(request_telemetry, "report_request", lambda _operation, status: heard.append(status))
+    reported: list[int] = []
+    monkeypatch.setattr(request_telemetry, "report_request", lambda _operation, status: reported.append(status))
 
     async def send(_message: object) -> None:
         pass
 
     part = {"type": "http.request", "body": b'{"qu', "more_body": True}
     asyncio.run(
-        build_fastapi(ServedProfiles(graph()))(scope("/v1/answer"), received(part, {"type": "http.disconnect"}), send)
+        build_fastapi(ServedProfiles(graph()))(
+            scope("/v1/answer"), queue_messages(part, {"type": "http.disconnect"}), send
+        )
     )
-    assert heard == [499]
+    assert reported == [499]
 
 
 def test_a_response_that_fails_after_it_began_is_an_error_and_no_client_that_has_gone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    heard: list[int] = []
-    monkeypatch.setattr(request_telemetry, "report_request", lambda _operation, status: heard.append(status))
+    reported: list[int] = []
+    monkeypatch.setattr(request_telemetry, "report_request", lambda _operation, status: reported.append(status))
     app = build_fastapi(ServedProfiles(graph()))
 
     async def failing() -> AsyncIterator[str]:
@@ -558,14 +566,14 @@ def test_a_response_that_fails_after_it_began_is_an_error_and_no_client_that_has
         pass
 
     with pytest.raises(RuntimeError):
-        asyncio.run(app(scope("/failing", "GET"), received({"type": "http.request", "body": b""}), send))
-    assert heard == [500]
+        asyncio.run(app(scope("/failing", "GET"), queue_messages({"type": "http.request", "body": b""}), send))
+    assert reported == [500]
 
 
-def test_with_40_threads_that_wait_for_the_store_questions_are_still_answered() -> None:
+def test_questions_are_answered_while_40_threads_wait_for_the_store() -> None:
     free = threading.Event()
 
-    async def answered(client: httpx2.AsyncClient) -> int:
+    async def retrieve(client: httpx2.AsyncClient) -> int:
         waiting = [asyncio.create_task(to_thread.run_sync(free.wait)) for _ in range(40)]
         try:
             async with asyncio.timeout(10):
@@ -575,7 +583,7 @@ def test_with_40_threads_that_wait_for_the_store_questions_are_still_answered() 
             free.set()
             await asyncio.gather(*waiting)
 
-    assert asked(graph(), answered) == 200
+    assert call_gateway(graph(), retrieve) == 200
 
 
 def test_the_connections_to_endpoints_are_closed_at_its_end() -> None:
@@ -590,7 +598,7 @@ def test_the_connections_to_endpoints_are_closed_at_its_end() -> None:
     assert asyncio.run(serve_once()).is_closed
 
 
-def raised_by(work: Callable[[], object]) -> StoreError:
+def catch_store_error(work: Callable[[], object]) -> StoreError:
     with pytest.raises(StoreError) as raised:
         work()
     assert "harbour" in str(raised.value)
@@ -607,12 +615,14 @@ async def reading(postgres: Postgres) -> None:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_where_the_store_is_and_who_asks_it_is_in_the_log_alone(nested: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_address_and_the_user_of_the_store_are_in_the_log_alone(
+    nested: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     nowhere = Postgres("host=/nowhere dbname=harbour user=master")
     failures = (
-        raised_by(lambda: Postgres.open(nowhere.dsn)),
-        raised_by(nowhere.connect),
-        raised_by(lambda: asyncio.run(reading(nowhere))),
+        catch_store_error(lambda: Postgres.open(nowhere.dsn)),
+        catch_store_error(nowhere.connect),
+        catch_store_error(lambda: asyncio.run(reading(nowhere))),
         ClusterError("Ray lost a part of the job on harbour"),
     )
     for failure in failures[: 3 if nested else 4]:
@@ -623,14 +633,16 @@ def test_where_the_store_is_and_who_asks_it_is_in_the_log_alone(nested: bool, ca
     assert "harbour" in caplog.text
 
 
-def test_a_probe_is_not_told_where_the_store_is_and_the_log_is_once(caplog: pytest.LogCaptureFixture) -> None:
-    away = {"store": store_dependency(Postgres("host=/nowhere dbname=harbour"), Breaker("the store"))}
+def test_a_probe_does_not_get_the_address_of_the_store_and_the_log_has_it_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    dependencies = {"store": store_dependency(Postgres("host=/nowhere dbname=harbour"), Breaker("the store"))}
 
     async def twice(client: httpx2.AsyncClient) -> httpx2.Response:
         await client.get("/readyz")
         return await client.get("/readyz")
 
-    response = asked(replace(graph(), dependencies=away), twice)
+    response = call_gateway(replace(graph(), dependencies=dependencies), twice)
     assert response.json()["checks"]["store"]["reason"] == "the store cannot be reached"
     assert caplog.text.count("dbname=harbour") == 1
 
@@ -639,7 +651,7 @@ def test_the_gateway_lives_without_its_store_but_is_not_ready() -> None:
     async def both(client: httpx2.AsyncClient) -> tuple[int, int]:
         return (await client.get("/healthz")).status_code, (await client.get("/readyz")).status_code
 
-    assert asked(replace(graph(), dependencies=AWAY), both) == (200, 503)
+    assert call_gateway(replace(graph(), dependencies=AWAY), both) == (200, 503)
 
 
 def test_a_gateway_that_drains_is_not_ready_and_closes_each_connection_but_serves() -> None:
@@ -649,7 +661,7 @@ def test_a_gateway_that_drains_is_not_ready_and_closes_each_connection_but_serve
         after = await client.post("/v1/retrieve", json={"query": "How often?"})
         return [before, after, await client.get("/readyz"), await client.get("/healthz")]
 
-    before, after, ready, alive = asked(graph(), drain_and_ask)
+    before, after, ready, alive = call_gateway(graph(), drain_and_ask)
     assert "connection" not in before.headers
     assert [response.headers["connection"] for response in (after, ready, alive)] == ["close"] * 3
     assert (after.status_code, after.json()["results"]) == (200, before.json()["results"])
@@ -657,30 +669,30 @@ def test_a_gateway_that_drains_is_not_ready_and_closes_each_connection_but_serve
 
 
 @pytest.mark.parametrize("path", ["/v1/retrieve", "/v1/answer"])
-def test_who_waited_for_a_store_that_is_away_is_told_so_and_not_that_it_was_late(path: str) -> None:
+def test_a_request_that_waited_for_a_missing_store_gets_503_and_not_a_timeout(path: str) -> None:
     late = graph(ScriptedRetriever(hits=[], error=StageTimeoutError("retrieve", 1.0)))
     body = {"query" if path == "/v1/retrieve" else "question": "How often?"}
     assert post(path, body, late).status_code == 504
-    away = post(path, body, replace(late, dependencies=AWAY))
-    assert (away.status_code, away.json()["retryable"], away.headers["retry-after"]) == (503, True, "1")
+    response = post(path, body, replace(late, dependencies=AWAY))
+    assert (response.status_code, response.json()["retryable"], response.headers["retry-after"]) == (503, True, "1")
 
 
-def test_what_is_asked_for_is_who_asks_and_how_long_they_wait() -> None:
-    heard: list[Query] = []
+def test_the_query_has_the_tenant_the_collection_the_session_and_the_timeout() -> None:
+    queries: list[Query] = []
 
     class Hearing:
         async def answer(self, query: Query, tell: object = None) -> Reply:  # noqa: ARG002
-            heard.append(query)
+            queries.append(query)
             raise NotFoundError("nothing")
 
     served = replace(graph(), answerer=Hearing())  # type: ignore[arg-type]
     body = {"question": "q", "collection": "docs", "conversation_id": "c", "timeout_ms": 500}
     assert post("/v1/answer", body, served).status_code == 404
-    (query,) = heard
+    (query,) = queries
     assert (query.tenant, query.collection, query.session_id, query.timeout) == ("default-tenant", "docs", "c", 0.5)
 
 
-def test_why_a_part_failed_is_told_without_the_address_of_the_endpoint() -> None:
+def test_the_failure_of_a_part_is_reported_without_the_address_of_the_endpoint() -> None:
     error = JudgeError("the endpoint judge.internal:8000 refused with 401: bad key")
     served = scripted_graph(
         ScriptedRetriever(hits=HITS), ScriptedGenerator(answers=[["Kept [1]."]] * 2), judge=ScriptedJudge(error=error)

@@ -54,8 +54,8 @@ def test_a_profile_for_a_gpu_is_not_served_without_one(tmp_path: Path) -> None:
 
 
 def test_a_profile_that_shares_a_deployed_model_does_not_need_it_here(tmp_path: Path) -> None:
-    own = source(tmp_path, "extends: gpu\nprofiles: {mine: {extends: gpu, answering: {depth: 20}}}\n")
-    settings = load_gateway_settings(own.model_copy(update={"profile": "gpu"}))
+    gateway_source = source(tmp_path, "extends: gpu\nprofiles: {mine: {extends: gpu, answering: {depth: 20}}}\n")
+    settings = load_gateway_settings(gateway_source.model_copy(update={"profile": "gpu"}))
     deployed = frozenset({"embedder", "reranker", "judge", "generator"})
     assert "mine" in find_unserved(settings, frozenset())
     assert "mine" not in find_unserved(settings, deployed)

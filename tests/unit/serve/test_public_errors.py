@@ -131,8 +131,8 @@ def test_an_error_that_quotes_the_client_keeps_its_words() -> None:
 
 def test_places_that_the_client_has_sent_are_kept() -> None:
     text = "https://docs.example/a cannot be used: '/srv/docs/b' and http://10.11.12.13:9000/bucket failed"
-    known = ["https://docs.example/a", "file:///srv/docs/b"]
-    assert hide_places(text, known) == f"https://docs.example/a cannot be used: '/srv/docs/b' and {HIDDEN} failed"
+    places = ["https://docs.example/a", "file:///srv/docs/b"]
+    assert hide_places(text, places) == f"https://docs.example/a cannot be used: '/srv/docs/b' and {HIDDEN} failed"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whether what the gateway depends on is there: asked seldom, and answered soon."""
+"""The state of the gateway's dependencies: it is probed seldom, and returned soon."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
@@ -27,8 +27,8 @@ from serve.profiles import ServedProfiles
 from serve.readiness import Dependency, DependencyStatus, model_dependency, store_dependency
 
 
-class Asked:
-    """Raises what it is given, or hangs."""
+class ScriptedProbe:
+    """A probe that raises these errors in turn, or hangs."""
 
     def __init__(self, *outcomes: Exception | None, hangs: bool = False) -> None:
         self._outcomes, self._hangs, self.count = list(outcomes), hangs, 0
@@ -42,65 +42,65 @@ class Asked:
 
 
 def run(work: Callable[[], Awaitable[DependencyStatus]]) -> DependencyStatus:
-    async def worked() -> DependencyStatus:
+    async def call_work() -> DependencyStatus:
         return await work()
 
-    return asyncio.run(worked())
+    return asyncio.run(call_work())
 
 
-def test_what_answers_is_there() -> None:
-    assert run(Dependency(Asked(), required=True).status) == DependencyStatus(ok=True, required=True)
+def test_a_dependency_that_answers_is_available() -> None:
+    assert run(Dependency(ScriptedProbe(), required=True).status) == DependencyStatus(ok=True, required=True)
 
 
-def test_what_fails_says_why_and_what_its_circuit_does() -> None:
-    dependency = Dependency(Asked(ModelError("the reranker broke")), required=False, breaker=lambda: "open")
-    told = run(dependency.status)
-    assert told.to_json() == {"ok": False, "required": False, "reason": "the reranker broke", "breaker": "open"}
+def test_a_failure_reports_its_reason_and_the_state_of_its_circuit() -> None:
+    dependency = Dependency(ScriptedProbe(ModelError("the reranker broke")), required=False, breaker=lambda: "open")
+    status = run(dependency.status)
+    assert status.to_json() == {"ok": False, "required": False, "reason": "the reranker broke", "breaker": "open"}
 
 
-def test_what_has_too_much_to_do_is_there() -> None:
-    assert run(Dependency(Asked(OverloadedError("full")), required=True).status).ok
+def test_an_overloaded_dependency_is_available() -> None:
+    assert run(Dependency(ScriptedProbe(OverloadedError("full")), required=True).status).ok
 
 
-def test_what_hangs_is_not_there_after_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dependency_that_hangs_is_unavailable_after_its_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dependencies, "CHECK_TIMEOUT", 0.01)
-    assert run(Dependency(Asked(hangs=True), required=True).status).reason == "no response within 0.01 s"
+    assert run(Dependency(ScriptedProbe(hangs=True), required=True).status).reason == "no response within 0.01 s"
 
 
 def test_a_hundred_probes_ask_once_and_later_ones_again(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(dependencies, "time", lambda: now[0])
-    asked = Asked(None, ModelError("gone"))
-    dependency = Dependency(asked, required=True)
+    call = ScriptedProbe(None, ModelError("gone"))
+    dependency = Dependency(call, required=True)
 
     async def probes() -> list[bool]:
         first = await asyncio.gather(*(dependency.status() for _ in range(100)))
-        assert asked.count == 1
+        assert call.count == 1
         now[0] += dependencies.CACHE_SECONDS
-        return [all(each.ok for each in first), (await dependency.status()).ok]
+        return [all(status.ok for status in first), (await dependency.status()).ok]
 
     assert asyncio.run(probes()) == [True, False]
-    assert asked.count == 2
+    assert call.count == 2
 
 
 @pytest.mark.parametrize(("required", "status"), [(True, 503), (False, 200)])
 def test_the_gateway_is_ready_without_what_it_does_not_require(required: bool, status: int) -> None:
-    gone = {"model": Dependency(Asked(ModelError("gone")), required=required)}
+    gone = {"model": Dependency(ScriptedProbe(ModelError("gone")), required=required)}
 
-    async def probed() -> httpx2.Response:
+    async def probe() -> httpx2.Response:
         transport = httpx2.ASGITransport(
             app=build_fastapi(ServedProfiles(replace(scripted_graph(), dependencies=gone)))
         )
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.get("/readyz")
 
-    response = asyncio.run(probed())
+    response = asyncio.run(probe())
     assert response.status_code == status
     check = {"ok": False, "required": required, "reason": "gone"}
     assert response.json() == {"ok": not required, "checks": {"model": check}}
 
 
-class Uncancelled:
+class CancelledResponse:
     """A response of Serve's that ends as cancelled, though nobody here has cancelled it."""
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -111,14 +111,14 @@ class Uncancelled:
         raise AssertionError("it has ended")
 
 
-def test_a_deployment_whose_call_serve_cancels_is_not_there_and_the_probe_goes_on() -> None:
-    handle: Any = SimpleNamespace(check_health=SimpleNamespace(remote=Uncancelled))
+def test_a_deployment_whose_call_serve_cancels_is_unavailable_and_the_probe_continues() -> None:
+    handle: Any = SimpleNamespace(check_health=SimpleNamespace(remote=CancelledResponse))
     ask = partial(model_connections._check_health, "generator", handle)
-    told = run(Dependency(ask, required=False).status)
-    assert told.reason == "the deployment of the generator is not healthy: CancelledError"
+    status = run(Dependency(ask, required=False).status)
+    assert status.reason == "the deployment of the generator is not healthy: CancelledError"
 
 
-class Busy(Uncancelled):
+class Busy(CancelledResponse):
     """A response of a deployment whose queue is full."""
 
     def __await__(self) -> Generator[Any, None, None]:
@@ -171,6 +171,6 @@ def test_a_store_that_fails_five_times_is_not_called_until_its_pause_is_over() -
 
 def test_a_store_that_dies_under_the_probe_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Postgres, "_connect", lambda _: Dying())
-    told = run(store_dependency(NOWHERE, Breaker("the store")).status)
-    assert not told.ok
-    assert "terminating connection" in told.reason
+    status = run(store_dependency(NOWHERE, Breaker("the store")).status)
+    assert not status.ok
+    assert "terminating connection" in status.reason

@@ -1,4 +1,4 @@
-"""What the gateway tells of requests, over scripted parts."""
+"""What the gateway logs and records of requests, over scripted parts."""
 
 import asyncio
 import io
@@ -36,7 +36,7 @@ TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 @dataclass
-class Told:
+class RecordedTelemetry:
     stream: io.StringIO = field(default_factory=io.StringIO)
     values: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
 
@@ -53,7 +53,9 @@ class Told:
 
     @property
     def operations(self) -> list[tuple[str, str]]:
-        return [(each["operation"], each["status"]) for name, each in self.values if name == metrics.OPERATIONS.name]
+        return [
+            (labels["operation"], labels["status"]) for name, labels in self.values if name == metrics.OPERATIONS.name
+        ]
 
 
 @pytest.fixture(autouse=True)
@@ -66,46 +68,46 @@ def close_access_log() -> Iterator[None]:
 
 
 @pytest.fixture
-def told() -> Told:
-    found = Told()
-    configure_logs("gateway", stream=found.stream)
-    install_sink(found.keep)
-    return found
+def recorder() -> RecordedTelemetry:
+    recorder = RecordedTelemetry()
+    configure_logs("gateway", stream=recorder.stream)
+    install_sink(recorder.keep)
+    return recorder
 
 
 def graph(error: Exception | None = None, generator: ScriptedGenerator | None = None) -> Services:
-    found = generator or ScriptedGenerator(answers=[["Keys are replaced every 45 days [1]."]] * 9)
-    return scripted_graph(ScriptedRetriever(hits=HITS, error=error), found)
+    scripted = generator or ScriptedGenerator(answers=[["Keys are replaced every 45 days [1]."]] * 9)
+    return scripted_graph(ScriptedRetriever(hits=HITS, error=error), scripted)
 
 
-def asked(served: Services, method: str, path: str, body: object = None, **headers: str) -> httpx2.Response:
-    async def called() -> httpx2.Response:
+def send_request(served: Services, method: str, path: str, body: object = None, **headers: str) -> httpx2.Response:
+    async def send() -> httpx2.Response:
         transport = httpx2.ASGITransport(app=build_fastapi(ServedProfiles(served)), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, json=body, headers=headers)
 
-    return asyncio.run(called())
+    return asyncio.run(send())
 
 
-def test_a_request_is_told_of_once_with_its_id_its_tenant_and_its_stages(told: Told) -> None:
-    response = asked(graph(), "POST", "/v1/answer", {"question": QUESTION}, **{"X-Correlation-ID": CORRELATION})
+def test_a_request_is_recorded_once_with_its_id_its_tenant_and_its_stages(recorder: RecordedTelemetry) -> None:
+    response = send_request(graph(), "POST", "/v1/answer", {"question": QUESTION}, **{"X-Correlation-ID": CORRELATION})
     assert response.status_code == 200
-    (line,) = told.requests
+    (line,) = recorder.requests
     assert (line["correlation_id"], line["tenant"], line["profile"]) == (CORRELATION, "default-tenant", "default")
     assert (line["operation"], line["status"], line["query"]) == ("answer", "ok", query_hash(QUESTION))
     assert {"retrieve", "select", "generate"} <= set(line["stages"])
     assert line["counts"]["retrieve"] == 1
-    assert told.operations == [("answer", "ok")]
-    assert QUESTION not in told.stream.getvalue()
+    assert recorder.operations == [("answer", "ok")]
+    assert QUESTION not in recorder.stream.getvalue()
 
 
-@pytest.mark.parametrize("given", ["", "1", "6fa459ea-ee8a-1ca4-894e-db77e160355e", "x" * 1000, "a b"])
-def test_an_id_that_is_no_uuid_of_version_4_is_replaced(told: Told, given: str) -> None:
-    response = asked(
-        graph(), "POST", "/v1/retrieve", {"query": QUESTION}, **{"X-Correlation-ID": given.replace("\n", "")}
+@pytest.mark.parametrize("sent_id", ["", "1", "6fa459ea-ee8a-1ca4-894e-db77e160355e", "x" * 1000, "a b"])
+def test_an_id_that_is_not_a_uuid_of_version_4_is_replaced(recorder: RecordedTelemetry, sent_id: str) -> None:
+    response = send_request(
+        graph(), "POST", "/v1/retrieve", {"query": QUESTION}, **{"X-Correlation-ID": sent_id.replace("\n", "")}
     )
-    (line,) = told.requests
-    assert line["correlation_id"] == response.headers["x-correlation-id"] != given
+    (line,) = recorder.requests
+    assert line["correlation_id"] == response.headers["x-correlation-id"] != sent_id
 
 
 @pytest.mark.parametrize(
@@ -118,41 +120,41 @@ def test_an_id_that_is_no_uuid_of_version_4_is_replaced(told: Told, given: str) 
         (RuntimeError("password=hunter2"), "error"),
     ],
 )
-def test_how_a_request_ended_is_told(told: Told, error: Exception, status: str) -> None:
-    asked(graph(error), "POST", "/v1/retrieve", {"query": QUESTION})
-    assert [line["status"] for line in told.requests] == [status]
-    assert told.operations == [("retrieve", status)]
-    assert "hunter2" not in told.stream.getvalue()
-    counted = [each for name, each in told.values if name == metrics.ERRORS.name]
+def test_the_end_of_a_request_is_recorded(recorder: RecordedTelemetry, error: Exception, status: str) -> None:
+    send_request(graph(error), "POST", "/v1/retrieve", {"query": QUESTION})
+    assert [line["status"] for line in recorder.requests] == [status]
+    assert recorder.operations == [("retrieve", status)]
+    assert "hunter2" not in recorder.stream.getvalue()
+    counted = [labels for name, labels in recorder.values if name == metrics.ERRORS.name]
     assert bool(counted) is (status != "refused")
 
 
-def test_a_stream_that_fails_after_it_began_is_an_error(told: Told) -> None:
+def test_a_stream_that_fails_after_it_began_is_an_error(recorder: RecordedTelemetry) -> None:
     broken = ScriptedGenerator(answers=[[]], error=GenerationError("the endpoint is away"))
-    response = asked(graph(generator=broken), "POST", "/v1/answer", {"question": QUESTION, "stream": True})
+    response = send_request(graph(generator=broken), "POST", "/v1/answer", {"question": QUESTION, "stream": True})
     assert response.status_code == 200
-    assert told.operations == [("answer", "error")]
-    assert told.requests[0]["error_type"] == "GenerationError"
+    assert recorder.operations == [("answer", "error")]
+    assert recorder.requests[0]["error_type"] == "GenerationError"
 
 
-def test_bodies_that_no_route_takes_are_refused_and_strange_paths_are_other(told: Told) -> None:
-    asked(graph(), "POST", "/v1/retrieve", {"query": ""})
-    asked(graph(), "GET", "/v1/../etc/passwd")
-    asked(graph(), "GET", f"/{'x' * 500}")
-    assert told.operations == [("retrieve", "refused"), ("other", "refused"), ("other", "refused")]
+def test_bodies_that_no_route_takes_are_refused_and_strange_paths_are_other(recorder: RecordedTelemetry) -> None:
+    send_request(graph(), "POST", "/v1/retrieve", {"query": ""})
+    send_request(graph(), "GET", "/v1/../etc/passwd")
+    send_request(graph(), "GET", f"/{'x' * 500}")
+    assert recorder.operations == [("retrieve", "refused"), ("other", "refused"), ("other", "refused")]
 
 
-def test_probes_are_counted_but_are_no_lines(told: Told) -> None:
-    asked(graph(), "GET", "/healthz")
-    assert told.operations == [("healthz", "ok")]
-    assert told.lines == []
+def test_probes_are_counted_but_not_logged(recorder: RecordedTelemetry) -> None:
+    send_request(graph(), "GET", "/healthz")
+    assert recorder.operations == [("healthz", "ok")]
+    assert recorder.lines == []
 
 
-def test_a_client_that_does_not_wait_has_cancelled_it(told: Told) -> None:
+def test_a_client_that_does_not_wait_has_cancelled_it(recorder: RecordedTelemetry) -> None:
     slow = ScriptedGenerator(answers=[["Keys "] * 50], seconds=0.05)
     body = json.dumps({"question": QUESTION, "stream": True}).encode()
 
-    async def left() -> None:
+    async def leave_stream() -> None:
         gone, sent = asyncio.Event(), list[Any]()
 
         async def receive() -> dict[str, Any]:
@@ -182,16 +184,16 @@ def test_a_client_that_does_not_wait_has_cancelled_it(told: Told) -> None:
         }
         await asyncio.wait_for(build_fastapi(ServedProfiles(graph(generator=slow)))(scope, receive, send), 10)
 
-    asyncio.run(left())
-    assert told.operations == [("answer", "cancelled")]
+    asyncio.run(leave_stream())
+    assert recorder.operations == [("answer", "cancelled")]
 
 
-def test_a_request_is_a_span_below_its_clients_and_above_its_stages(told: Told) -> None:
+def test_a_request_is_a_span_below_its_clients_and_above_its_stages(recorder: RecordedTelemetry) -> None:
     exporter, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     install_tracer(provider.get_tracer("test"))
-    asked(graph(), "POST", "/v1/retrieve", {"query": QUESTION}, traceparent=f"00-{TRACE}-{PARENT}-01")
-    asked(graph(), "POST", "/v1/answer", {"question": QUESTION, "stream": True})
+    send_request(graph(), "POST", "/v1/retrieve", {"query": QUESTION}, traceparent=f"00-{TRACE}-{PARENT}-01")
+    send_request(graph(), "POST", "/v1/answer", {"question": QUESTION, "stream": True})
     ids = {
         (span.name, span.parent.span_id if span.parent else 0): span.context for span in exporter.get_finished_spans()
     }
@@ -200,7 +202,7 @@ def test_a_request_is_a_span_below_its_clients_and_above_its_stages(told: Told) 
     assert answer
     assert client.trace_id == int(TRACE, 16)
     assert {"retrieve", "select", "generate"} <= {name for name, parent in ids if parent == answer.span_id}
-    assert {line["trace_id"] for line in told.requests} == {TRACE, f"{answer.trace_id:032x}"}
+    assert {line["trace_id"] for line in recorder.requests} == {TRACE, f"{answer.trace_id:032x}"}
 
 
 def test_every_route_is_an_operation_of_its_own_name() -> None:
@@ -213,10 +215,10 @@ def test_every_route_is_an_operation_of_its_own_name() -> None:
 def test_each_request_is_one_line_of_the_access_log_without_its_words(tmp_path: Path) -> None:
     open_access_log(tmp_path)
     served = graph()
-    asked(served, "POST", "/v1/answer?note=hunter2", {"question": QUESTION}, **{"X-Correlation-ID": CORRELATION})
-    asked(served, "GET", "/v1/jobs/hunter2/events")
-    asked(served, "GET", "/hunter2", Authorization="Bearer hunter2")
-    asked(served, "GET", "/healthz")
+    send_request(served, "POST", "/v1/answer?note=hunter2", {"question": QUESTION}, **{"X-Correlation-ID": CORRELATION})
+    send_request(served, "GET", "/v1/jobs/hunter2/events")
+    send_request(served, "GET", "/hunter2", Authorization="Bearer hunter2")
+    send_request(served, "GET", "/healthz")
     (file,) = tmp_path.iterdir()
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [(line["method"], line["route"], line["status"]) for line in lines] == [
@@ -240,7 +242,7 @@ def test_a_full_access_log_is_replaced_and_only_some_old_files_are_kept(
     monkeypatch.setattr(access_log, "MAX_FILE_BYTES", 300)
     open_access_log(tmp_path)
     for _ in range(20):
-        asked(graph(), "GET", "/healthz")
+        send_request(graph(), "GET", "/healthz")
     files = list(tmp_path.iterdir())
     assert len(files) == access_log.OLD_FILES + 1
     assert all(file.stat().st_size <= 300 for file in files)

@@ -49,7 +49,7 @@ class Builder:
         return services(profile)
 
 
-def served(builder: Builder, unserved: dict[str, str] | None = None) -> ServedProfiles:
+def serve_profiles(builder: Builder, unserved: dict[str, str] | None = None) -> ServedProfiles:
     others = {name: settings(name) for name in NAMES[1:]}
     return ServedProfiles(services(settings("default")), others, builder, unserved or {})
 
@@ -65,16 +65,16 @@ def request(profiles: ServedProfiles, method: str, path: str, body: object = Non
 
 def test_a_request_without_a_profile_builds_no_other() -> None:
     builder = Builder()
-    body = request(served(builder), "POST", "/v1/retrieve", {"query": "?"}).json()
+    body = request(serve_profiles(builder), "POST", "/v1/retrieve", {"query": "?"}).json()
     assert (body["profile"], builder.built) == ({"name": "default", "selected_by": "default"}, [])
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_route_answers_with_the_named_profile(name: str) -> None:
-    profiles = served(Builder())
-    found = request(profiles, "POST", "/v1/retrieve", {"query": "?", "profile": name}).json()
-    assert (found["profile"], found["results"][0]["title"]) == ({"name": name, "selected_by": "explicit"}, name)
-    assert found["pipeline_version"].startswith(f"{name}:v1+")
+    profiles = serve_profiles(Builder())
+    body = request(profiles, "POST", "/v1/retrieve", {"query": "?", "profile": name}).json()
+    assert (body["profile"], body["results"][0]["title"]) == ({"name": name, "selected_by": "explicit"}, name)
+    assert body["pipeline_version"].startswith(f"{name}:v1+")
     answered = request(profiles, "POST", "/v1/answer", {"question": "?", "profile": name}).json()
     assert answered["answer"] == f"{name} [1]."
     message = {"messages": [{"role": "user", "content": "?"}]}
@@ -87,7 +87,7 @@ def test_requests_at_the_same_time_build_a_profile_once() -> None:
     builder = Builder()
 
     async def find_thrice() -> list[Any]:
-        profiles = served(builder)
+        profiles = serve_profiles(builder)
         return await asyncio.gather(*(profiles.find("fast") for _ in range(3)))
 
     first, *others = asyncio.run(find_thrice())
@@ -100,7 +100,7 @@ def test_a_client_that_disconnects_does_not_stop_the_build_for_others() -> None:
     builder = Builder(gate=gate)
 
     async def disconnect() -> str:
-        profiles = served(builder)
+        profiles = serve_profiles(builder)
         first = asyncio.create_task(profiles.find("fast"))
         await asyncio.sleep(0)
         second = asyncio.create_task(profiles.find("fast"))
@@ -115,7 +115,7 @@ def test_a_client_that_disconnects_does_not_stop_the_build_for_others() -> None:
 
 def test_a_profile_whose_model_is_missing_is_a_problem_and_tried_again() -> None:
     builder = Builder(error=ModelError("model x cannot be downloaded"))
-    profiles = served(builder)
+    profiles = serve_profiles(builder)
     body = {"query": "?", "profile": "slow"}
     refused = request(profiles, "POST", "/v1/retrieve", body)
     assert (refused.status_code, refused.json()["detail"]) == (503, "model x cannot be downloaded")
@@ -127,13 +127,13 @@ def test_a_profile_whose_model_is_missing_is_a_problem_and_tried_again() -> None
 @pytest.mark.parametrize("path", ["/v1/retrieve", "/v1/answer"])
 def test_an_unknown_profile_is_refused_with_the_list(path: str) -> None:
     body = {"query" if path == "/v1/retrieve" else "question": "?", "profile": "fsat"}
-    problem = request(served(Builder()), "POST", path, body)
+    problem = request(serve_profiles(Builder()), "POST", path, body)
     assert problem.status_code == 422
     assert problem.json()["detail"] == "profile must be one of default, fast, slow, got 'fsat'"
 
 
 def test_a_profile_that_cannot_be_served_is_refused_with_the_reason() -> None:
-    profiles = served(Builder(), {"slow": "embedding.device is cuda, but there is no GPU"})
+    profiles = serve_profiles(Builder(), {"slow": "embedding.device is cuda, but there is no GPU"})
     with pytest.raises(
         UsageError, match=r"profile slow is not served here: embedding\.device is cuda, .*; served: def"
     ):
@@ -145,7 +145,7 @@ def test_a_profile_that_cannot_be_served_is_refused_with_the_reason() -> None:
 
 
 def test_the_reason_for_a_profile_that_is_not_served_hides_paths() -> None:
-    profiles = served(Builder(), {"slow": "cannot read /home/operator/prompts/slow.yaml"})
+    profiles = serve_profiles(Builder(), {"slow": "cannot read /home/operator/prompts/slow.yaml"})
     problem = request(profiles, "POST", "/v1/retrieve", {"query": "?", "profile": "slow"})
     assert problem.status_code == 422
     assert problem.json()["detail"].startswith("profile slow is not served here: cannot read ***; served: default")
@@ -155,7 +155,7 @@ def test_only_a_served_profile_is_a_label_of_metrics() -> None:
     async def find(name: str) -> str:
         with enter_operation(Operation(name="retrieve", profile="default")) as operation:
             with suppress(UsageError):
-                await served(Builder()).find(name)
+                await serve_profiles(Builder()).find(name)
             return operation.profile
 
     assert asyncio.run(find("fast")) == "fast"
@@ -163,18 +163,18 @@ def test_only_a_served_profile_is_a_label_of_metrics() -> None:
 
 
 def test_documents_can_be_ingested_with_a_profile_that_answers_elsewhere() -> None:
-    profiles = served(Builder(), {"slow": "no GPU"})
+    profiles = serve_profiles(Builder(), {"slow": "no GPU"})
     assert profiles.names == ["default", "fast"]
-    found = profiles.settings_for_ingestion("slow")
-    assert found is not None
-    assert found.profile == "slow"
+    settings_for_slow = profiles.settings_for_ingestion("slow")
+    assert settings_for_slow is not None
+    assert settings_for_slow.profile == "slow"
     assert profiles.settings_for_ingestion("nowhere") is None
     assert profiles.names_for_ingestion == list(NAMES)
 
 
 def test_preloaded_profiles_are_in_memory_before_the_first_request() -> None:
     builder = Builder()
-    profiles = served(builder)
+    profiles = serve_profiles(builder)
     profiles.load(["fast"])
     assert (builder.built, profiles.built_names) == (["fast"], ["default", "fast"])
     with pytest.raises(UsageError, match="profile must be one of"):
@@ -182,10 +182,10 @@ def test_preloaded_profiles_are_in_memory_before_the_first_request() -> None:
 
 
 def test_a_reload_keeps_equal_profiles_and_builds_the_changed_ones_that_were_in_use() -> None:
-    earlier = served(Builder())
+    earlier = serve_profiles(Builder())
     earlier.load(["fast"])
     builder = Builder()
-    same = served(builder)
+    same = serve_profiles(builder)
     same.reuse(earlier)
     assert (builder.built, same.built_names) == ([], ["default", "fast"])
     changed = {"fast": settings("fast", "answering.depth=7"), "slow": settings("slow")}
@@ -197,7 +197,7 @@ def test_a_reload_keeps_equal_profiles_and_builds_the_changed_ones_that_were_in_
 
 @pytest.mark.parametrize("error", [ModelError("missing"), ConfigError("a leg requires a section")])
 def test_a_changed_profile_that_cannot_be_loaded_does_not_stop_the_reload(error: RagError) -> None:
-    earlier = served(Builder())
+    earlier = serve_profiles(Builder())
     earlier.load(["fast"])
     changed = {"fast": settings("fast", "answering.depth=7")}
     later = ServedProfiles(services(settings("default")), changed, Builder(error=error))

@@ -21,10 +21,10 @@ def load(profile: str, *overrides: str) -> Settings:
     return load_settings(None, None, overrides, environment={}).model_copy(update={"profile": profile})
 
 
-def share(own: Settings) -> SharedResources:
+def share(profile_settings: Settings) -> SharedResources:
     parts: dict[str, Any] = dict.fromkeys(("postgres", "corpus", "conversation_store", "authenticator", "rate_limiter"))
     models = RemoteModels(protect=lambda _: nullcontext)
-    return SharedResources(settings=own, remote_models=models, dependencies={}, **parts)
+    return SharedResources(settings=profile_settings, remote_models=models, dependencies={}, **parts)
 
 
 def test_one_profile_is_built_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The stream of a request and its whole answer say the same, in both formats, whatever is written, judged or broken."""
+"""The stream of a request is equal to its whole answer, in both formats, whatever is written, judged or broken."""
 
 import asyncio
 import json
@@ -51,17 +51,17 @@ def test_a_stream_folds_to_the_whole_answer(
     pieces = [text[start:end] for start, end in pairwise(places)]
     error = GenerationError("the endpoint is away") if broken else None
     generator = ScriptedGenerator(answers=[pieces] * 8, error=error)
-    whole, frames, completion, chunks = asyncio.run(_asked(generator, guard, ScriptedJudge(words=words)))
-    assert folded_answer(frames) == untimed(whole)
-    if whole.get("finish_reason") == "broken":
+    answer, frames, completion, chunks = asyncio.run(_ask_both_ways(generator, guard, ScriptedJudge(words=words)))
+    assert fold_answer(frames) == remove_times(answer)
+    if answer.get("finish_reason") == "broken":
         assert frames[-1][0] == "run_failed"
         assert frames[-1][1]["detail"] == "the endpoint is away"
         assert chunks[-1][1]["error"]["message"] == "the endpoint is away"
-    assert folded_chat(chunks) == untimed_chat(completion)
+    assert fold_chat(chunks) == remove_chat_times(completion)
 
 
-def folded_answer(frames: Frames) -> dict[str, Any]:
-    """As a client puts it together."""
+def fold_answer(frames: Frames) -> dict[str, Any]:
+    """Builds the answer from the events, as a client does."""
     body: dict[str, Any] = {
         "answer": "",
         "citations": {},
@@ -70,37 +70,37 @@ def folded_answer(frames: Frames) -> dict[str, Any]:
         "degraded_reasons": {},
         "clarification": None,
     }
-    for name, told in frames:
+    for name, data in frames:
         match name:
             case "run_started":
-                body |= {key: told[key] for key in ("conversation_id", "pipeline_version")}
-                body["standalone_question"] = told["question"]
+                body |= {key: data[key] for key in ("conversation_id", "pipeline_version")}
+                body["standalone_question"] = data["question"]
             case "text_delta":
-                body["answer"] += told["text"]
+                body["answer"] += data["text"]
             case "citation_added":
-                body["citations"][told["citation"]["id"]] = told["citation"]
+                body["citations"][data["citation"]["id"]] = data["citation"]
             case "text_retracted":
                 body |= {"answer": "", "citations": {}}
             case "grounding" | "clarification":
-                body[name] = told
+                body[name] = data
             case "degraded":
-                body["degraded"].append(told["component"])
-                body["degraded_reasons"][told["component"]] = told["reason"]
+                body["degraded"].append(data["component"])
+                body["degraded_reasons"][data["component"]] = data["reason"]
             case "run_finished":
-                body |= {key: told[key] for key in ("finish_reason", "confidence", "coverage")}
+                body |= {key: data[key] for key in ("finish_reason", "confidence", "coverage")}
             case "run_failed" if "finish_reason" not in body:
-                return untimed(told)
-    return {**body, "citations": [_graded(each, body["grounding"]) for each in body["citations"].values()]}
+                return remove_times(data)
+    return {**body, "citations": [_add_verdict(citation, body["grounding"]) for citation in body["citations"].values()]}
 
 
-def _graded(citation: dict[str, Any], grounding: dict[str, Any]) -> dict[str, Any]:
-    """With the verdict of the first claim that its own overlaps."""
+def _add_verdict(citation: dict[str, Any], grounding: dict[str, Any]) -> dict[str, Any]:
+    """Adds the verdict of the first claim that overlaps the citation's claim."""
     start, end = citation["claim"]["start"], citation["claim"]["end"]
     over = [claim["verdict"] for claim in grounding["claims"] if claim["start"] < end and start < claim["end"]]
     return {**citation, "verdict": over[0]} if over else citation
 
 
-def folded_chat(chunks: Frames) -> dict[str, Any]:
+def fold_chat(chunks: Frames) -> dict[str, Any]:
     message: dict[str, Any] = {"content": "", "finish_reason": None}
     for _, chunk in chunks:
         if "error" in chunk:
@@ -112,27 +112,27 @@ def folded_chat(chunks: Frames) -> dict[str, Any]:
     return _without_times(message)
 
 
-def untimed(body: dict[str, Any]) -> dict[str, Any]:
-    return {key: told for key, told in body.items() if key not in OWN}
+def remove_times(body: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in body.items() if key not in OWN}
 
 
 OWN = ("id", "object", "timings_ms", "usage", "correlation_id")
-"""What is each response's own, or not told in a stream."""
+"""Keys that differ in each response, or that a stream does not have."""
 
 
-def untimed_chat(body: dict[str, Any]) -> dict[str, Any]:
+def remove_chat_times(body: dict[str, Any]) -> dict[str, Any]:
     if "error" in body:
         return {"error": body["error"]}
     (choice,) = body["choices"]
-    message = {key: told for key, told in choice["message"].items() if key != "refusal"}
+    message = {key: value for key, value in choice["message"].items() if key != "refusal"}
     return _without_times({**message, "finish_reason": choice["finish_reason"]})
 
 
 def _without_times(message: dict[str, Any]) -> dict[str, Any]:
-    return {**message, "rag": {key: told for key, told in message["rag"].items() if key != "timings_ms"}}
+    return {**message, "rag": {key: value for key, value in message["rag"].items() if key != "timings_ms"}}
 
 
-async def _asked(
+async def _ask_both_ways(
     generator: ScriptedGenerator, guard: tuple[str, str], judge: ScriptedJudge
 ) -> tuple[dict[str, Any], Frames, dict[str, Any], Frames]:
     app = build_fastapi(ServedProfiles(scripted_graph(ScriptedRetriever(hits=HITS), generator, guard, judge)))

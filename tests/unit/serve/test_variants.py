@@ -36,7 +36,7 @@ def tree(settings: dict[str, Any]) -> RetrievalSettings:
     return TypeAdapter(RetrievalSettings).validate_python(settings)  # type: ignore[no-any-return]
 
 
-def dumped(settings: dict[str, Any], **options: Any) -> dict[str, Any]:
+def dump_variant(settings: dict[str, Any], **options: Any) -> dict[str, Any]:
     return apply_search_options(tree(settings), SearchOptions(**options)).model_dump()
 
 
@@ -45,10 +45,10 @@ def test_without_options_nothing_changes() -> None:
 
 
 def test_strategies_are_the_legs_that_are_asked_with_what_belongs_to_them() -> None:
-    chosen = dumped(HYBRID, strategies=("bm25", "dense"))
-    assert list(chosen["retrievers"]) == ["dense", "bm25"]
-    assert chosen["fusion"]["weights"] == {"dense": 0.5, "bm25": 0.3}
-    assert chosen["timeouts_ms"] == {}
+    variant = dump_variant(HYBRID, strategies=("bm25", "dense"))
+    assert list(variant["retrievers"]) == ["dense", "bm25"]
+    assert variant["fusion"]["weights"] == {"dense": 0.5, "bm25": 0.3}
+    assert variant["timeouts_ms"] == {}
 
 
 @pytest.mark.parametrize(
@@ -62,29 +62,29 @@ def test_strategies_are_the_legs_that_are_asked_with_what_belongs_to_them() -> N
 def test_another_fusion_begins_with_equal_weights_and_the_profiles_own_keeps_its(
     method: Any, fusion: dict[str, Any]
 ) -> None:
-    assert dumped(HYBRID, fusion_method=method)["fusion"] == fusion
+    assert dump_variant(HYBRID, fusion_method=method)["fusion"] == fusion
 
 
 def test_weights_take_the_place_of_the_profiles() -> None:
-    chosen = dumped(RERANKED, weights=(("bm25", 1.0),))
-    assert chosen["retriever"]["fusion"] == {"type": "distribution", "weights": {"bm25": 1.0}}
+    variant = dump_variant(RERANKED, weights=(("bm25", 1.0),))
+    assert variant["retriever"]["fusion"] == {"type": "distribution", "weights": {"bm25": 1.0}}
 
 
 def test_alpha_of_two_becomes_the_weight_of_the_one_that_is_left() -> None:
     two = {name: leg for name, leg in HYBRID["retrievers"].items() if name != "splade"}  # type: ignore[attr-defined]
     halves = {**HYBRID, "retrievers": two, "fusion": {"type": "weighted", "alpha": 0.25}, "timeouts_ms": {}}
-    assert dumped(halves, strategies=("bm25",))["fusion"]["weights"] == {"bm25": 0.75}
+    assert dump_variant(halves, strategies=("bm25",))["fusion"]["weights"] == {"bm25": 0.75}
 
 
 def test_learned_weights_stay_with_the_legs_that_are_asked() -> None:
     learned = {**HYBRID, "fusion": {"type": "ltr", "scores": {"dense": 1.0, "bm25": 2.0}, "ranks": {"splade": 3.0}}}
-    chosen = dumped(learned, fusion_method="ltr", strategies=("dense",))
-    assert (chosen["fusion"]["scores"], chosen["fusion"]["ranks"]) == ({"dense": 1.0}, {})
+    variant = dump_variant(learned, fusion_method="ltr", strategies=("dense",))
+    assert (variant["fusion"]["scores"], variant["fusion"]["ranks"]) == ({"dense": 1.0}, {})
 
 
 def test_candidates_are_the_depth_of_all_that_choose() -> None:
-    chosen = dumped({"type": "signals", "retriever": RERANKED}, candidates=7)
-    assert [chosen["depth"], chosen["retriever"]["depth"], chosen["retriever"]["retriever"]["depth"]] == [7, 7, 7]
+    variant = dump_variant({"type": "signals", "retriever": RERANKED}, candidates=7)
+    assert [variant["depth"], variant["retriever"]["depth"], variant["retriever"]["retriever"]["depth"]] == [7, 7, 7]
 
 
 def test_without_its_reranker_a_profile_keeps_the_rest() -> None:
@@ -94,9 +94,9 @@ def test_without_its_reranker_a_profile_keeps_the_rest() -> None:
 
 
 def test_chunks_of_a_document_are_limited_once() -> None:
-    limited = dumped(HYBRID, max_chunks_per_document=2)
+    limited = dump_variant(HYBRID, max_chunks_per_document=2)
     assert (limited["type"], limited["max_chunks_per_document"], limited["depth"]) == ("per_document", 2, 100)
-    again = dumped(limited, max_chunks_per_document=1, candidates=30)
+    again = dump_variant(limited, max_chunks_per_document=1, candidates=30)
     assert (again["max_chunks_per_document"], again["depth"], again["retriever"]["type"]) == (1, 30, "hybrid")
 
 
@@ -122,70 +122,70 @@ def test_chunks_of_a_document_are_limited_once() -> None:
         ),
     ],
 )
-def test_what_the_profile_does_not_have_is_refused_by_its_name(
+def test_an_option_for_a_part_that_the_profile_lacks_is_refused_by_its_name(
     settings: dict[str, Any], options: dict[str, Any], complaint: str
 ) -> None:
     with pytest.raises(UsageError, match=complaint):
-        dumped(settings, **options)
+        dump_variant(settings, **options)
 
 
-def test_how_far_a_ranking_is_one_is_its_outermost_depth() -> None:
+def test_a_ranking_is_as_deep_as_its_outermost_depth() -> None:
     assert ranking_depth(tree({**RERANKED, "depth": 20})) == 20
     assert ranking_depth(tree({"type": "dense"})) == 1000
 
 
-def served(guard: str = "after") -> Settings:
+def serving_settings(guard: str = "after") -> Settings:
     return load_settings(overrides=[f"guard.stream={guard}"], environment={})
 
 
-def test_an_answer_may_be_of_fewer_passages_and_under_another_guard() -> None:
-    chosen = apply_answer_options(served(), AnswerOptions(top_k=2, guard="block"))
-    assert (chosen.packing.passages, chosen.guard.mode) == (2, "block")
-    assert (served().guard.on_judge_error, chosen.guard.on_judge_error) == ("allow_flagged", "block")
-    assert chosen.pipeline_version != served().pipeline_version
+def test_an_answer_can_have_fewer_passages_and_another_guard() -> None:
+    settings = apply_answer_options(serving_settings(), AnswerOptions(top_k=2, guard="block"))
+    assert (settings.packing.passages, settings.guard.mode) == (2, "block")
+    assert (serving_settings().guard.on_judge_error, settings.guard.on_judge_error) == ("allow_flagged", "block")
+    assert settings.pipeline_version != serving_settings().pipeline_version
 
 
 def test_whole_answers_cannot_be_asked_of_a_profile_that_shows_sentences() -> None:
     with pytest.raises(UsageError, match="sentence by sentence"):
-        apply_answer_options(served("sentence"), AnswerOptions(guard="regenerate"))
+        apply_answer_options(serving_settings("sentence"), AnswerOptions(guard="regenerate"))
 
 
 def test_a_variant_is_made_once_and_is_the_graphs_own_where_nothing_is_changed() -> None:
     graph = scripted_graph()
-    held = Variants(services=graph)
-    assert held.search_variant(SearchOptions()).retriever is graph.retriever
+    variants = Variants(services=graph)
+    assert variants.search_variant(SearchOptions()).retriever is graph.retriever
     lexical = SearchOptions(strategies=("bm25",))
-    assert held.search_variant(lexical) is held.search_variant(lexical)
-    found = held.search_variant(lexical).retriever
-    assert isinstance(found, FusedVariants)
-    assert isinstance(found.retriever, Hybrid)
-    assert list(found.retriever.legs) == ["bm25"]
+    assert variants.search_variant(lexical) is variants.search_variant(lexical)
+    retriever = variants.search_variant(lexical).retriever
+    assert isinstance(retriever, FusedVariants)
+    assert isinstance(retriever.retriever, Hybrid)
+    assert list(retriever.retriever.legs) == ["bm25"]
 
 
 def test_the_variants_that_were_not_used_for_longest_go_first() -> None:
-    held = Variants(services=scripted_graph())
-    asked = [AnswerOptions(top_k=count) for count in range(1, 65)]
-    first = [held.answer_variant(each) for each in asked]
-    assert held.answer_variant(asked[0]) is first[0]
-    held.answer_variant(AnswerOptions(guard="off"))
-    assert len(held.answers) == 64
-    assert held.answer_variant(asked[0]) is first[0]
-    assert held.answer_variant(asked[1]) is not first[1]
+    variants = Variants(services=scripted_graph())
+    choices = [AnswerOptions(top_k=count) for count in range(1, 65)]
+    first = [variants.answer_variant(choice) for choice in choices]
+    assert variants.answer_variant(choices[0]) is first[0]
+    variants.answer_variant(AnswerOptions(guard="off"))
+    assert len(variants.answers) == 64
+    assert variants.answer_variant(choices[0]) is first[0]
+    assert variants.answer_variant(choices[1]) is not first[1]
 
 
 def test_an_answer_variant_shares_what_the_graph_has() -> None:
     graph = scripted_graph()
-    chosen = Variants(services=graph).answer_variant(AnswerOptions(guard="off")).answerer
-    assert isinstance(chosen, QueryPipeline)
+    answerer = Variants(services=graph).answer_variant(AnswerOptions(guard="off")).answerer
+    assert isinstance(answerer, QueryPipeline)
     assert isinstance(graph.answerer, QueryPipeline)
-    assert chosen == replace(graph.answerer, guard=replace(graph.answerer.guard, mode="off"))
+    assert answerer == replace(graph.answerer, guard=replace(graph.answerer.guard, mode="off"))
 
 
-def test_a_pipeline_of_ones_own_is_not_varied() -> None:
-    class Own:
+def test_a_users_own_pipeline_has_no_variants() -> None:
+    class OwnAnswerer:
         async def answer(self, query: Query, tell: object = None) -> Reply:
             raise NotImplementedError
 
-    held = Variants(services=replace(scripted_graph(), answerer=Own()))  # type: ignore[arg-type]
+    variants = Variants(services=replace(scripted_graph(), answerer=OwnAnswerer()))  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="must be omitted"):
-        held.answer_variant(AnswerOptions(top_k=1))
+        variants.answer_variant(AnswerOptions(top_k=1))

@@ -51,7 +51,7 @@ def test_a_filter_is_read_from_its_json() -> None:
         ({"type": "and", "filters": [{**LANGUAGE, "type": "is"}]}, r"must be one of .*, got 'is'"),
     ],
 )
-def test_what_the_grammar_does_not_allow_is_named(filter: object, complaint: str) -> None:
+def test_syntax_that_the_grammar_does_not_allow_is_named(filter: object, complaint: str) -> None:
     with pytest.raises(FilterError, match=complaint):
         parse_filter(filter)
 

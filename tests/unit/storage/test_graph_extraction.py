@@ -18,7 +18,7 @@ def names(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("The engine of Charles Babbage stood still.", {"charles babbage"}),
         ("It is told by the Royal Society of London today.", {"royal society of london"}),
@@ -42,15 +42,15 @@ def names(text: str) -> set[str]:
         ("", set()),
     ],
 )
-def test_what_is_written_as_a_name_is_an_entity(text: str, found: set[str]) -> None:
-    assert names(text) == found
+def test_text_written_as_a_name_is_an_entity(text: str, expected: set[str]) -> None:
+    assert names(text) == expected
 
 
 def test_a_capital_that_only_begins_a_sentence_makes_no_name() -> None:
     assert names("Keys are rotated. Locks are oiled by When.") == set()
 
 
-def test_what_is_a_name_elsewhere_is_one_at_the_beginning_of_a_sentence() -> None:
+def test_a_name_elsewhere_is_a_name_at_the_beginning_of_a_sentence() -> None:
     assert extract_graph("Babbage built it. It was built by Babbage. Babbage's wife knew.").counts == {"babbage": 3}
 
 
@@ -73,34 +73,34 @@ def test_up_to_some_number_of_entities_each_is_related_with_each() -> None:
     assert len(graph.weights) == MAX_FULLY_RELATED * (MAX_FULLY_RELATED - 1) / 2
 
 
-def test_of_a_table_of_names_each_is_related_with_the_nearest() -> None:
+def test_names_of_a_table_are_related_with_the_nearest_ones() -> None:
     graph = extract_graph(", ".join(f"x{n:02}" for n in range(MAX_CHUNK_ENTITIES)))
     assert len(graph.weights) <= MAX_CHUNK_ENTITIES * MAX_NEAREST
     assert {pair for pair in graph.weights if "x00" in pair} == {("x00", f"x{n:02}") for n in range(1, MAX_NEAREST + 1)}
 
 
-def test_in_a_table_those_of_one_sentence_are_nearest() -> None:
+def test_names_of_one_sentence_in_a_table_are_nearest() -> None:
     rows = "\n".join(f"x{n:02} y{n:02}" for n in range(MAX_CHUNK_ENTITIES // 2))
     weights = extract_graph(f"{rows}\nx00 with y19").weights
     assert weights["x00", "y00"] == weights["x00", "y19"] == 1.2
     assert ("x00", "y10") not in weights
 
 
-def test_what_no_index_would_take_is_no_entity() -> None:
+def test_what_no_index_accepts_is_not_an_entity() -> None:
     assert names(f"we saw {'x1' * 2000} with Ada") == {"ada"}
     assert names(f'we saw "{chr(0xFDFA) * 20}" with Ada') == {"ada"}  # 360 characters once they are compared
     assert names(f"we saw {'x' * (MAX_NAME_CHARS - 1)}1 there") == {"x" * (MAX_NAME_CHARS - 1) + "1"}
 
 
-def test_what_has_no_letters_once_it_is_compared_is_no_entity() -> None:
+def test_what_has_no_letters_when_it_is_compared_is_not_an_entity() -> None:
     assert names('they wrote "\ufc5e \ufc5f" to Ada') == {"ada"}
 
 
-def test_what_stands_together_twice_is_related_twice() -> None:
+def test_entities_that_occur_together_twice_are_related_twice() -> None:
     assert extract_graph("we saw Ada with Bob. we saw Bob with Ada.").weights == {("ada", "bob"): 2.2}
 
 
-def test_of_many_entities_the_most_frequent_are_taken() -> None:
+def test_the_most_frequent_of_many_entities_are_used() -> None:
     many = ", ".join(f"x{n}" for n in range(100))
     graph = extract_graph(f"{many}. x99, x99, x98.")
     assert len(graph.counts) == MAX_CHUNK_ENTITIES
@@ -108,15 +108,15 @@ def test_of_many_entities_the_most_frequent_are_taken() -> None:
     assert max(len(pair) for pair in graph.weights) == 2
 
 
-def test_a_heading_that_is_a_sentence_is_no_name() -> None:
+def test_a_heading_that_is_a_sentence_is_not_a_name() -> None:
     assert names("see All The Many Words Of A Long Heading Here") == set()
 
 
 def test_a_question_is_about_any_run_of_its_words() -> None:
-    asked = question_phrases("What did ada lovelace's friend do?")
-    assert {"ada", "ada lovelace", "ada lovelace friend"} <= set(asked)
-    assert "what" not in asked
-    assert max(len(phrase.split()) for phrase in asked) == 5
+    phrases = question_phrases("What did ada lovelace's friend do?")
+    assert {"ada", "ada lovelace", "ada lovelace friend"} <= set(phrases)
+    assert "what" not in phrases
+    assert max(len(phrase.split()) for phrase in phrases) == 5
     assert question_phrases("?") == []
 
 

@@ -15,7 +15,7 @@ def sizes(*live: int, dead: int = 0) -> list[SegmentSize]:
 
 
 @pytest.mark.parametrize(
-    ("segments", "chosen"),
+    ("segments", "expected"),
     [
         pytest.param(sizes(*[20] * 15), [], id="few small ones stay"),
         pytest.param(sizes(*[20] * 16), list(range(16)), id="sixteen of a size become one"),
@@ -41,8 +41,8 @@ def sizes(*live: int, dead: int = 0) -> list[SegmentSize]:
         ),
     ],
 )
-def test_which_are_due(segments: list[SegmentSize], chosen: list[int]) -> None:
-    assert choose_segments(segments) == chosen
+def test_which_are_due(segments: list[SegmentSize], expected: list[int]) -> None:
+    assert choose_segments(segments) == expected
 
 
 def test_chunks_written_again_are_few_however_many_small_segments_come() -> None:
@@ -50,18 +50,18 @@ def test_chunks_written_again_are_few_however_many_small_segments_come() -> None
     written = 0
     for _ in range(4_000):
         stored.append(20)
-        while chosen := choose_segments(sizes(*stored)):
-            total = sum(stored[id] for id in chosen)
+        while due := choose_segments(sizes(*stored)):
+            total = sum(stored[id] for id in due)
             assert total <= MAX_CHUNKS
             written += total
-            stored = [*(live for id, live in enumerate(stored) if id not in set(chosen)), total]
+            stored = [*(live for id, live in enumerate(stored) if id not in set(due)), total]
     assert sum(stored) == 80_000
     assert written < 4 * 80_000
     assert len(stored) < 40
 
 
 def part(places: Sequence[int], **postings: Sequence[tuple[int, int, int]]) -> SegmentPart:
-    """Of each term (local id, frequency, length)."""
+    """The postings of each term are (local id, frequency, length)."""
     tables = [np.array(rows, "<u2").T.ravel() for rows in postings.values()]
     counts = np.array([len(rows) for rows in postings.values()], np.int64)
     return SegmentPart(

@@ -27,7 +27,7 @@ def ids_of(chunks: Sequence[object]) -> list[UUID]:
 
 
 def segment(*documents: Sequence[str]) -> Segment:
-    """Each of chunks whose terms are separated by blanks."""
+    """A segment of documents, each of which is its chunks. Blanks separate the terms of a chunk."""
     (built,) = build_segments(
         SegmentDocument(UUID(int=number), 1, "en", ids_of(chunks), [chunk.split() for chunk in chunks])
         for number, chunks in enumerate(documents)
@@ -36,7 +36,7 @@ def segment(*documents: Sequence[str]) -> Segment:
 
 
 def chunks(segments: Sequence[Segment], dead: Sequence[tuple[int, int, int]] = ()) -> Chunks:
-    counts = np.array([n_chunks(each) for each in segments], np.int64)
+    counts = np.array([n_chunks(segment) for segment in segments], np.int64)
     rows = {(place, row.first_local): row for place, segment in enumerate(segments) for row in segment.documents}
     gone = {(place, first) for place, first, _ in dead}
     living = [row for at, row in rows.items() if at not in gone]
@@ -51,14 +51,16 @@ def n_chunks(segment: Segment) -> int:
 def postings(segments: Sequence[Segment], terms: Sequence[str]) -> Postings:
     """The index has segments of even ids, and knows lists of others, too."""
     stored = list(map(lists, segments))
-    own = [
-        TermLists.from_segments({7: b"other!"} | {2 * n: each[term] for n, each in enumerate(stored) if term in each})
+    term_lists = [
+        TermLists.from_segments(
+            {7: b"other!"} | {2 * n: by_term[term] for n, by_term in enumerate(stored) if term in by_term}
+        )
         for term in terms
     ]
-    return join_lists(own, np.arange(0, 2 * len(segments), 2))
+    return join_lists(term_lists, np.arange(0, 2 * len(segments), 2))
 
 
-def ranked(
+def rank_chunks(
     segments: Sequence[Segment],
     question: str,
     k: int = 1000,
@@ -68,14 +70,14 @@ def ranked(
 ) -> dict[tuple[int, int], float]:
     """Scores by (segment, local number), best first."""
     counts = Counter(question.split())
-    own, posted = chunks(segments, dead), postings(segments, list(counts))
-    heavy = term_weights(own, posted, Question(counts, ()))
-    mask = own.dead | mask_ranges(own.offsets, ranges(left_out))
-    places, locals, found = find_best(own, posted, heavy, bm25, mask, k)
-    again = score_chunks(own, posted, heavy, bm25, places, locals)
-    assert again.tolist() == found.tolist()
-    order = np.argsort(-found, kind="stable").tolist()
-    return {(int(places[n]), int(locals[n])): float(found[n]) for n in order}
+    corpus, posted = chunks(segments, dead), postings(segments, list(counts))
+    heavy = term_weights(corpus, posted, Question(counts, ()))
+    mask = corpus.dead | mask_ranges(corpus.offsets, ranges(left_out))
+    places, locals, scores = find_best(corpus, posted, heavy, bm25, mask, k)
+    again = score_chunks(corpus, posted, heavy, bm25, places, locals)
+    assert again.tolist() == scores.tolist()
+    order = np.argsort(-scores, kind="stable").tolist()
+    return {(int(places[n]), int(locals[n])): float(scores[n]) for n in order}
 
 
 def corpus(seed: int, n_chunks: int) -> list[str]:
@@ -90,65 +92,67 @@ def test_scores_are_those_of_rank_bm25_and_bm25s(question: str, bm25: Bm25) -> N
     texts = corpus(seed=1, n_chunks=300)
     segments = [segment(texts[:100]), segment(texts[100:110], texts[110:299]), segment(texts[299:])]
     firsts = [0, 100, 299]
-    found = {firsts[place] + local: score for (place, local), score in ranked(segments, question, bm25=bm25).items()}
+    scores = {
+        firsts[place] + local: score for (place, local), score in rank_chunks(segments, question, bm25=bm25).items()
+    }
     terms = [text.split() for text in texts]
     for oracle in (rank_bm25_scores, bm25s_scores):
         expected = oracle(terms, question.split(), bm25)
-        assert set(found) == set(np.flatnonzero(expected).tolist())
-        np.testing.assert_allclose([found[n] for n in sorted(found)], expected[sorted(found)], rtol=1e-6)
+        assert set(scores) == set(np.flatnonzero(expected).tolist())
+        np.testing.assert_allclose([scores[n] for n in sorted(scores)], expected[sorted(scores)], rtol=1e-6)
 
 
 def test_the_dead_count_for_nothing() -> None:
     texts = corpus(seed=2, n_chunks=90)
     segments = [segment(texts[:30], texts[30:60]), segment(texts[60:])]
-    found = ranked(segments, "w3 w7", dead=[(0, 30, 30)])
+    scores = rank_chunks(segments, "w3 w7", dead=[(0, 30, 30)])
     terms = [text.split() for text in texts[:30] + texts[60:]]
     expected = rank_bm25_scores(terms, ["w3", "w7"], BM25)
-    got = {local if place == 0 else 30 + local: score for (place, local), score in found.items()}
+    got = {local if place == 0 else 30 + local: score for (place, local), score in scores.items()}
     assert set(got) == set(np.flatnonzero(expected).tolist())
     np.testing.assert_allclose([got[n] for n in sorted(got)], expected[sorted(got)], rtol=1e-12)
 
 
-def test_what_is_left_out_is_not_found_but_counts() -> None:
+def test_excluded_chunks_are_not_found_but_count() -> None:
     one = segment(["red", "red red", "blue"])
-    everything = ranked([one], "red")
-    assert ranked([one], "red", left_out=[(0, 1, 1)]) == {(0, 0): everything[0, 0]}
+    everything = rank_chunks([one], "red")
+    assert rank_chunks([one], "red", left_out=[(0, 1, 1)]) == {(0, 0): everything[0, 0]}
 
 
 def test_the_k_best_are_those_of_the_best_that_pass() -> None:
     one = segment(corpus(seed=3, n_chunks=500))
-    everything = ranked([one], "w2 w9")
+    everything = rank_chunks([one], "w2 w9")
     passing = {place: score for place, score in everything.items() if place[1] >= 100}
-    found = ranked([one], "w2 w9", k=10, left_out=[(0, 0, 100)])
-    assert list(found.values())[:10] == list(passing.values())[:10]
+    scores = rank_chunks([one], "w2 w9", k=10, left_out=[(0, 0, 100)])
+    assert list(scores.values())[:10] == list(passing.values())[:10]
 
 
 def test_all_that_tie_with_the_last_are_found() -> None:
     segments = [segment(["red blue"] * 20 + ["red red"]), segment(["red blue"] * 20)]
-    found = ranked(segments, "red", k=3)
-    assert len(found) == 41
-    assert next(iter(found)) == (0, 20)
+    scores = rank_chunks(segments, "red", k=3)
+    assert len(scores) == 41
+    assert next(iter(scores)) == (0, 20)
 
 
 def test_ties_are_limited_and_cost_nothing_that_is_better() -> None:
     one = segment(["red blue"] * 4000 + ["red red"] * 7)
-    found = ranked([one], "red", k=10)
-    assert len(found) == 10 + MAX_TIES
-    assert sorted(local for _, local in list(found)[:7]) == list(range(4000, 4007))
+    scores = rank_chunks([one], "red", k=10)
+    assert len(scores) == 10 + MAX_TIES
+    assert sorted(local for _, local in list(scores)[:7]) == list(range(4000, 4007))
 
 
 def test_nothing_is_found_for_unknown_words_or_in_nothing() -> None:
-    assert ranked([segment(["red"])], "blue") == {}
-    assert ranked([], "red") == {}
-    assert ranked([segment(["red"])], "red", dead=[(0, 0, 1)]) == {}
+    assert rank_chunks([segment(["red"])], "blue") == {}
+    assert rank_chunks([], "red") == {}
+    assert rank_chunks([segment(["red"])], "red", dead=[(0, 0, 1)]) == {}
 
 
 def test_a_chunk_without_the_words_scores_nothing() -> None:
     one = segment(["red", "blue"])
-    own, posted = chunks([one]), postings([one], ["red"])
-    heavy = term_weights(own, posted, Question({"a": 1}, ()))
-    found = score_chunks(own, posted, heavy, BM25, np.array([0, 0]), np.array([1, 0]))
-    assert found[0] == 0 < found[1]
+    corpus, posted = chunks([one]), postings([one], ["red"])
+    heavy = term_weights(corpus, posted, Question({"a": 1}, ()))
+    scores = score_chunks(corpus, posted, heavy, BM25, np.array([0, 0]), np.array([1, 0]))
+    assert scores[0] == 0 < scores[1]
 
 
 @settings(max_examples=scale_examples(60), deadline=None)
@@ -161,14 +165,14 @@ def test_a_chunk_without_the_words_scores_nothing() -> None:
 def test_any_split_into_segments_gives_the_same_scores(documents: list[list[str]], question: list[str], k: int) -> None:
     terms = [chunk.split() for document in documents for chunk in document]
     firsts = np.cumsum([0, *map(len, documents)])
-    found = ranked([segment(document) for document in documents], " ".join(question), k=k)
-    got = {int(firsts[place]) + local: score for (place, local), score in found.items()}
+    scores = rank_chunks([segment(document) for document in documents], " ".join(question), k=k)
+    got = {int(firsts[place]) + local: score for (place, local), score in scores.items()}
     if not any(terms):
         assert got == {}
         return
     expected = rank_bm25_scores(terms, question, BM25)
     best_first = sorted((score for score in expected if score > 0), reverse=True)
-    np.testing.assert_allclose(list(found.values())[:k], best_first[:k], rtol=1e-9)
+    np.testing.assert_allclose(list(scores.values())[:k], best_first[:k], rtol=1e-9)
     np.testing.assert_allclose([got[n] for n in got], [expected[n] for n in got], rtol=1e-9)
 
 
@@ -189,11 +193,11 @@ def test_frequencies_and_lengths_are_cut_to_16_bits() -> None:
 def test_a_new_segment_begins_before_the_numbers_run_out() -> None:
     half = [["a"]] * 40_000
     built = build_segments(SegmentDocument(UUID(int=n), 1, "en", ids_of(half), half) for n in range(3))
-    assert [(n_chunks(each), len(each.documents)) for each in built] == [(40_000, 1)] * 3
+    assert [(n_chunks(segment), len(segment.documents)) for segment in built] == [(40_000, 1)] * 3
     small = build_segments(
         SegmentDocument(UUID(int=n), 1, "en", ids_of(half[:20_000]), half[:20_000]) for n in range(4)
     )
-    assert [n_chunks(each) for each in small] == [60_000, 20_000]
+    assert [n_chunks(segment) for segment in small] == [60_000, 20_000]
 
 
 def test_a_document_of_too_many_chunks_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""What is kept of segments: which chunks they number, and no more than there is room for."""
+"""The cache of segments: which chunks they number, and that it keeps no more than its limit."""
 
 from uuid import UUID
 
@@ -10,7 +10,7 @@ from rag_core.storage.lexical.segment_cache import SegmentCache, SegmentChunks, 
 from rag_core.storage.lexical.term_lists import NO_LISTS, TermLists
 
 IDS = st.integers(0, 2**128 - 1) | st.integers(0, 300).map(lambda low: low << 96)  # which end with zeros
-"""As integers."""
+"""Ids of chunks, as integers."""
 
 
 def chunks(*ids: int) -> SegmentChunks:
@@ -18,29 +18,29 @@ def chunks(*ids: int) -> SegmentChunks:
 
 
 @given(st.lists(IDS, min_size=1, unique=True), st.lists(IDS, unique=True), st.data())
-def test_numbers_lead_to_ids_and_back(held: list[int], others: list[int], data: st.DataObject) -> None:
-    segment = chunks(*held)
-    assert [segment.id(local).int for local in range(len(held))] == held
-    wanted = data.draw(st.permutations([*held, *others]))
-    here, locals = segment.find(pack_ids([UUID(int=id) for id in wanted]))
-    assert {wanted[place]: held[local] for place, local in zip(here, locals, strict=True)} == {id: id for id in held}
+def test_numbers_lead_to_ids_and_back(ids: list[int], others: list[int], data: st.DataObject) -> None:
+    segment = chunks(*ids)
+    assert [segment.id(local).int for local in range(len(ids))] == ids
+    wanted = data.draw(st.permutations([*ids, *others]))
+    places, locals = segment.find(pack_ids([UUID(int=id) for id in wanted]))
+    assert {wanted[place]: ids[local] for place, local in zip(places, locals, strict=True)} == {id: id for id in ids}
 
 
 def test_nothing_is_found_where_nothing_is_sought() -> None:
-    assert [found.tolist() for found in chunks(1, 2).find(pack_ids([]))] == [[], []]
+    assert [numbers.tolist() for numbers in chunks(1, 2).find(pack_ids([]))] == [[], []]
 
 
 def test_the_largest_numbers_fit() -> None:
-    here, locals = chunks(*range(65_536)).find(pack_ids([UUID(int=65_535)]))
-    assert (here.tolist(), locals.tolist()) == ([0], [65_535])
+    places, locals = chunks(*range(65_536)).find(pack_ids([UUID(int=65_535)]))
+    assert (places.tolist(), locals.tolist()) == ([0], [65_535])
 
 
-@pytest.mark.parametrize(("room", "kept"), [(0, []), (1, [3]), (2, [2, 3]), (3, [1, 2, 3])])
-def test_the_chunks_that_were_read_first_go_first(room: int, kept: list[int]) -> None:
+@pytest.mark.parametrize(("room", "expected"), [(0, []), (1, [3]), (2, [2, 3]), (3, [1, 2, 3])])
+def test_the_chunks_that_were_read_first_go_first(room: int, expected: list[int]) -> None:
     cache = SegmentCache(0, room * chunks(1, 2).n_bytes)
     for segment in (1, 1, 1, 2, 3):
         cache.store_chunks(segment, chunks(1, 2))
-    assert [segment for segment in (1, 2, 3) if cache.chunks(segment) is not None] == kept
+    assert [segment for segment in (1, 2, 3) if cache.chunks(segment) is not None] == expected
 
 
 def key(term: str) -> tuple[str, int, str]:

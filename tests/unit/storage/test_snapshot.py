@@ -11,8 +11,8 @@ def test_a_search_shares_its_reading_with_its_own_reads_only() -> None:
     query = Query(text="How often?")
 
     async def read() -> list[bool]:
-        own, other = (Snapshots(Postgres("host=/nowhere")) for _ in range(2))
-        async with own.reading(query) as outer, own.reading(query) as same, other.reading(query) as foreign:
+        first, other = (Snapshots(Postgres("host=/nowhere")) for _ in range(2))
+        async with first.reading(query) as outer, first.reading(query) as same, other.reading(query) as foreign:
             return [same is outer, foreign is outer]
 
     assert asyncio.run(read()) == [True, False]

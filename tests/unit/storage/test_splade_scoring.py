@@ -19,8 +19,8 @@ WORDS = [f"w{rank}" for rank in range(40)]
 Weighted = dict[str, float]
 
 
-def weights(given: Weighted) -> TermWeights:
-    return TermWeights(tuple(given), np.array(list(given.values()), np.float32))
+def weights(weights_by_term: Weighted) -> TermWeights:
+    return TermWeights(tuple(weights_by_term), np.array(list(weights_by_term.values()), np.float32))
 
 
 def segment(*documents: Sequence[Weighted]) -> Segment:
@@ -38,25 +38,29 @@ def table(segment: Segment, term: str) -> list[list[int]]:
     return np.frombuffer(lists(segment)[term], "<u2").reshape(2, -1).tolist()
 
 
-def quantised(weight: float) -> float:
+def quantise_weight(weight: float) -> float:
     return min(round(float(np.float32(weight)) / WEIGHT_STEP), MAX_VALUE) * WEIGHT_STEP
 
 
-def ranked(
+def rank_chunks(
     segments: Sequence[Segment], question: Weighted, k: int = 1000, left_out: Sequence[tuple[int, int, int]] = ()
 ) -> dict[tuple[int, int], float]:
     """Scores by (segment, local number), best first."""
-    counts = np.array([sum(row.n_chunks for row in each.documents) for each in segments], np.int64)
+    counts = np.array([sum(row.n_chunks for row in segment.documents) for segment in segments], np.int64)
     chunks = Chunks.from_counts(counts, ranges(()), 0, {"": int(counts.sum())})
     stored = list(map(lists, segments))
-    own = [
-        TermLists.from_segments({n: each[term] for n, each in enumerate(stored) if term in each}) for term in question
+    term_lists = [
+        TermLists.from_segments({n: by_term[term] for n, by_term in enumerate(stored) if term in by_term})
+        for term in question
     ]
-    postings, steps = join_lists(own, np.arange(len(segments)), SPLADE), np.array(list(question.values())) * WEIGHT_STEP
-    places, locals, found = find_best(chunks, postings, steps, mask_ranges(chunks.offsets, ranges(left_out)), k)
-    assert score_chunks(postings, steps, places, locals).tolist() == found.tolist()
-    order = np.argsort(-found, kind="stable").tolist()
-    return {(int(places[n]), int(locals[n])): float(found[n]) for n in order}
+    postings, steps = (
+        join_lists(term_lists, np.arange(len(segments)), SPLADE),
+        np.array(list(question.values())) * WEIGHT_STEP,
+    )
+    places, locals, scores = find_best(chunks, postings, steps, mask_ranges(chunks.offsets, ranges(left_out)), k)
+    assert score_chunks(postings, steps, places, locals).tolist() == scores.tolist()
+    order = np.argsort(-scores, kind="stable").tolist()
+    return {(int(places[n]), int(locals[n])): float(scores[n]) for n in order}
 
 
 def corpus(seed: int, n_chunks: int) -> list[Weighted]:
@@ -92,24 +96,24 @@ def test_scores_are_dot_products(question: Weighted) -> None:
     texts = corpus(seed=1, n_chunks=300)
     segments = [segment(texts[:100]), segment(texts[100:110], texts[110:299]), segment(texts[299:])]
     firsts = [0, 100, 299]
-    found = {firsts[place] + local: score for (place, local), score in ranked(segments, question).items()}
-    asked = np.array([question.get(word, 0.0) for word in WORDS])
+    scores = {firsts[place] + local: score for (place, local), score in rank_chunks(segments, question).items()}
+    query_weights = np.array([question.get(word, 0.0) for word in WORDS])
     exact = np.array([[chunk.get(word, 0.0) for word in WORDS] for chunk in texts])
-    stored = np.vectorize(quantised)(exact) @ asked
-    assert set(found) == set(np.flatnonzero(stored).tolist())
-    np.testing.assert_allclose([found[n] for n in sorted(found)], stored[sorted(found)], rtol=1e-12)
-    assert np.abs(stored - exact @ asked).max() <= asked.sum() * WEIGHT_STEP / 2 + 1e-6
-    assert list(found) == sorted(found, key=lambda n: -stored[n])
+    stored = np.vectorize(quantise_weight)(exact) @ query_weights
+    assert set(scores) == set(np.flatnonzero(stored).tolist())
+    np.testing.assert_allclose([scores[n] for n in sorted(scores)], stored[sorted(scores)], rtol=1e-12)
+    assert np.abs(stored - exact @ query_weights).max() <= query_weights.sum() * WEIGHT_STEP / 2 + 1e-6
+    assert list(scores) == sorted(scores, key=lambda n: -stored[n])
 
 
 def test_the_k_best_are_those_of_the_best_that_are_not_left_out() -> None:
     one = segment(corpus(seed=3, n_chunks=500))
     question = {"w2": 1.0, "w9": 0.4}
-    passing = [score for (_, local), score in ranked([one], question).items() if local >= 100]
-    found = ranked([one], question, k=10, left_out=[(0, 0, 100)])
-    assert list(found.values())[:10] == passing[:10]
+    passing = [score for (_, local), score in rank_chunks([one], question).items() if local >= 100]
+    scores = rank_chunks([one], question, k=10, left_out=[(0, 0, 100)])
+    assert list(scores.values())[:10] == passing[:10]
 
 
 def test_unknown_terms_find_nothing() -> None:
-    assert ranked([segment([{"red": 1.0}])], {"blue": 1.0}) == {}
-    assert ranked([], {"red": 1.0}) == {}
+    assert rank_chunks([segment([{"red": 1.0}])], {"blue": 1.0}) == {}
+    assert rank_chunks([], {"red": 1.0}) == {}

@@ -1,4 +1,4 @@
-"""Posting lists of a term: of whatever segments are asked for, however they were read."""
+"""Posting lists of a term in any segments, in whatever order the segments were read."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,8 +13,8 @@ SOME = st.frozensets(st.integers(1, 9))
 
 
 def read(stored: Mapping[int, bytes], segments: frozenset[int]) -> TermLists:
-    """As the store answers: nothing of a segment that does not have the term."""
-    lists = TermLists.from_segments({segment: own for segment, own in stored.items() if segment in segments})
+    """Reads like the store, which returns nothing of a segment without the term."""
+    lists = TermLists.from_segments({segment: postings for segment, postings in stored.items() if segment in segments})
     return replace(lists, read_segments=segments)
 
 
@@ -22,11 +22,11 @@ def read(stored: Mapping[int, bytes], segments: frozenset[int]) -> TermLists:
 def test_lists_are_those_of_the_segments_that_were_read(
     stored: dict[int, bytes], reads: list[frozenset[int]], wanted: frozenset[int]
 ) -> None:
-    known = NO_LISTS
+    lists = NO_LISTS
     for segments in reads:
-        known = known.merge(read(stored, segments))
-    assert known.read_segments == frozenset().union(*reads)
-    assert dict(known) == {segment: own for segment, own in stored.items() if segment in known.read_segments}
-    some = known.restrict_to(wanted)
-    assert some.read_segments == known.read_segments & wanted
-    assert dict(some) == {segment: own for segment, own in stored.items() if segment in some.read_segments}
+        lists = lists.merge(read(stored, segments))
+    assert lists.read_segments == frozenset().union(*reads)
+    assert dict(lists) == {segment: postings for segment, postings in stored.items() if segment in lists.read_segments}
+    some = lists.restrict_to(wanted)
+    assert some.read_segments == lists.read_segments & wanted
+    assert dict(some) == {segment: postings for segment, postings in stored.items() if segment in some.read_segments}

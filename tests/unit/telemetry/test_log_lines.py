@@ -14,9 +14,9 @@ QUESTION = "what did ann@example.org pay?"
 
 @pytest.fixture
 def lines() -> "Lines":
-    found = Lines()
-    configure_logs("gateway", stream=found.stream)
-    return found
+    captured = Lines()
+    configure_logs("gateway", stream=captured.stream)
+    return captured
 
 
 class Lines:
@@ -32,13 +32,13 @@ def operation() -> Operation:
 
 
 def test_an_operation_is_one_line_with_its_stages(lines: Lines) -> None:
-    done = operation()
-    done.stages += [
+    current = operation()
+    current.stages += [
         StageReport(stage="dense", seconds=0.01234, ranking=(object(), object())),  # type: ignore[arg-type]
         StageReport(stage="rerank", seconds=0, skipped="not wanted"),
     ]
-    with enter_operation(done):
-        log_operation(done, "request", "ok", 0.0502)
+    with enter_operation(current):
+        log_operation(current, "request", "ok", 0.0502)
     (line,) = lines()
     assert line.pop("timestamp").endswith("+00:00")
     assert line == {
@@ -59,22 +59,22 @@ def test_an_operation_is_one_line_with_its_stages(lines: Lines) -> None:
 
 
 def test_a_stage_that_went_wrong_is_a_warning_of_its_own(lines: Lines) -> None:
-    done = operation()
-    done.stages += [
+    current = operation()
+    current.stages += [
         StageReport(stage="embed", seconds=0.05, error="cancelled", error_type="CancelledError"),
         StageReport(stage="dense", seconds=0.05, error="timeout after 0.050 s", error_type="StageTimeoutError"),
     ]
-    with enter_operation(done):
-        log_operation(done, "request", "degraded", 0.06)
-    failed, whole = lines()
+    with enter_operation(current):
+        log_operation(current, "request", "degraded", 0.06)
+    failed, request = lines()
     assert (failed["event"], failed["level"], failed["correlation_id"]) == ("stage failed", "warning", "c-1")
     assert (failed["stage"], failed["duration_ms"]) == ("dense", 50.0)
     assert (failed["error"], failed["error_type"]) == ("timeout after 0.050 s", "StageTimeoutError")
-    assert (whole["level"], whole["degraded"]) == ("info", ["dense"])
+    assert (request["level"], request["degraded"]) == ("info", ["dense"])
 
 
 @pytest.mark.parametrize(("status", "level"), [("error", "error"), ("timeout", "warning"), ("refused", "info")])
-def test_how_an_operation_ended_is_how_loud_it_is(lines: Lines, status: Any, level: str) -> None:
+def test_the_end_of_an_operation_sets_its_log_level(lines: Lines, status: Any, level: str) -> None:
     log_operation(operation(), "request", status, 0.1)
     assert [line["level"] for line in lines()] == [level]
 
@@ -133,27 +133,27 @@ def test_a_second_call_takes_the_place_of_the_first(lines: Lines) -> None:
     assert [line["role"] for line in again()] == ["ingest"]
 
 
-def test_a_stage_that_was_asked_wrongly_is_no_warning(lines: Lines) -> None:
-    done = operation()
-    done.stages += [StageReport(stage="dense", seconds=0.05, error="no such operator", error_type="FilterError")]
-    log_operation(done, "request", "refused", 0.06)
+def test_a_stage_with_an_invalid_request_is_not_a_warning(lines: Lines) -> None:
+    current = operation()
+    current.stages += [StageReport(stage="dense", seconds=0.05, error="no such operator", error_type="FilterError")]
+    log_operation(current, "request", "refused", 0.06)
     assert [line["event"] for line in lines()] == ["request"]
 
 
-def test_who_has_not_asked_for_lines_gets_none(
+def test_a_program_that_has_not_configured_logs_gets_none(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.root, "handlers", [])  # as in a program, where Python then writes warnings itself
-    done = operation()
-    done.stages.append(StageReport(stage="dense", seconds=0.05, error="broke", error_type="RetrievalError"))
-    log_operation(done, "request", "error", 0.1)
+    current = operation()
+    current.stages.append(StageReport(stage="dense", seconds=0.05, error="broke", error_type="RetrievalError"))
+    log_operation(current, "request", "error", 0.1)
     assert capfd.readouterr() == ("", "")
 
 
 def test_records_of_other_programs_are_scrubbed_in_place() -> None:
     logger, stream = logging.getLogger("another.program"), io.StringIO()
-    shown = logging.StreamHandler(stream)
-    logger.addHandler(shown)
+    handler = logging.StreamHandler(stream)
+    logger.addHandler(handler)
     logger.addFilter(scrub_record)
     try:
         with enter_operation(operation()):
@@ -162,7 +162,7 @@ def test_records_of_other_programs_are_scrubbed_in_place() -> None:
             except ValueError:
                 logger.exception("Request failed: %s", QUESTION)
     finally:
-        logger.removeHandler(shown)
+        logger.removeHandler(handler)
         logger.removeFilter(scrub_record)
     assert stream.getvalue().startswith(f"Request failed: {query_hash(QUESTION)}\nTraceback")
     assert stream.getvalue().endswith("ValueError: password=[secret]\n")

@@ -13,7 +13,7 @@ IBAN = "DE89 3704 0044 0532 0130 00"
 
 
 @pytest.mark.parametrize(
-    ("said", "written"),
+    ("text", "written"),
     [
         ("write to Ann.Lee+x@mail.example.org today", "write to [e-mail] today"),
         ("call +49 171 1234567 now", "call [phone] now"),
@@ -50,8 +50,8 @@ IBAN = "DE89 3704 0044 0532 0130 00"
         ("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----", "[key]"),
     ],
 )
-def test_what_identifies_or_opens_is_taken_out_of_a_text(said: str, written: str) -> None:
-    assert scrub_text(said) == written
+def test_personal_data_and_secrets_are_removed_from_a_text(text: str, written: str) -> None:
+    assert scrub_text(text) == written
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_what_identifies_or_opens_is_taken_out_of_a_text(said: str, written: str
         "version 0.12.0345 on 192.168.100.200",
     ],
 )
-def test_what_only_looks_like_it_stays(text: str) -> None:
+def test_text_that_only_looks_like_personal_data_stays(text: str) -> None:
     assert scrub_text(text) == text
 
 
@@ -82,7 +82,7 @@ def test_values_of_any_shape_are_clean_to_the_bottom() -> None:
         def __str__(self) -> str:
             return "of ann@example.org"
 
-    said = {
+    values = {
         "nested": [{"to": ("ann@example.org", 3, None, True, 0.5)}],
         "ann@example.org": b"ann@example.org",
         "foreign": Foreign(),
@@ -92,7 +92,7 @@ def test_values_of_any_shape_are_clean_to_the_bottom() -> None:
         "cookie": "b",
         "prompt_tokens": 12,
     }
-    assert scrub(said) == {
+    assert scrub(values) == {
         "nested": [{"to": ["[e-mail]", 3, None, True, 0.5]}],
         "[e-mail]": "b'[e-mail]'",
         "foreign": "of [e-mail]",
@@ -104,7 +104,7 @@ def test_values_of_any_shape_are_clean_to_the_bottom() -> None:
     }
 
 
-def test_of_a_text_beyond_16000_characters_the_rest_is_counted() -> None:
+def test_a_text_is_cut_after_16000_characters_and_the_others_are_counted() -> None:
     assert scrub_text("a" * (MAX_TEXT_CHARS + 3)) == "a" * MAX_TEXT_CHARS + "... (3 more characters)"
 
 
@@ -115,13 +115,13 @@ def test_no_text_keeps_it_for_long(piece: str) -> None:
 
 
 @pytest.mark.timeout(20)
-def test_numbers_that_are_no_phones_because_of_their_end_keep_it_no_longer() -> None:
+def test_numbers_that_are_not_phones_because_of_their_end_take_no_longer() -> None:
     text = f"+{'1' * 35}a " * 400
     assert scrub_text(text) == text
 
 
 @given(before=st.text(alphabet="abc ,.:;\"'()\n", max_size=20), after=st.text(alphabet=" ,;\"')\n", max_size=20))
-def test_an_address_is_found_wherever_it_stands(before: str, after: str) -> None:
+def test_an_address_is_found_at_any_place(before: str, after: str) -> None:
     assert not re.search("lee|example", scrub_text(f"{before} ann.lee@example.org{after}"))
 
 
@@ -134,6 +134,6 @@ def test_scrubbing_twice_is_scrubbing_once(text: str) -> None:
 
 @pytest.mark.parametrize("form", _DETECTORS, ids=lambda form: form.replacement)
 @settings(max_examples=scale_examples(30))
-@given(said=st.data())
-def test_what_a_form_finds_no_short_cut_lets_through(form: _Detector, said: st.DataObject) -> None:
-    assert _SUSPECT.search(said.draw(st.from_regex(form.pattern)))
+@given(data=st.data())
+def test_no_short_cut_skips_a_text_that_a_pattern_finds(form: _Detector, data: st.DataObject) -> None:
+    assert _SUSPECT.search(data.draw(st.from_regex(form.pattern)))

@@ -64,7 +64,7 @@ def test_one_letter_that_is_not_ascii_changes_no_other_word() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "xx"])
-def test_of_a_long_word_the_first_characters_are_the_term(language: str) -> None:
+def test_the_first_characters_of_a_long_word_are_the_term(language: str) -> None:
     assert terms("x" * 1000, language) == ["x" * MAX_TERM_LENGTH]
 
 

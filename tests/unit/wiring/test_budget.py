@@ -11,8 +11,8 @@ RERANKED = "{type: reranked, depth: 100, retriever: {type: bm25}, reranker: %s}"
 
 
 def limits(name: str, *settings: str) -> dict[str, float]:
-    chosen = load_settings(None, "default", settings, environment={}).retrieval
-    return dict(stage_limits(name, chosen))  # type: ignore[arg-type]
+    retrieval = load_settings(None, "default", settings, environment={}).retrieval
+    return dict(stage_limits(name, retrieval))  # type: ignore[arg-type]
 
 
 def test_standard_allows_a_leg_half_a_second_and_a_search_one() -> None:
@@ -20,13 +20,13 @@ def test_standard_allows_a_leg_half_a_second_and_a_search_one() -> None:
 
 
 def test_realtime_allows_50_5_50_and_120_milliseconds() -> None:
-    found = limits("realtime", f"retrieval={RERANKED % '{type: lexical}'}")
-    assert found == {"encode": 0.05, "bm25": 0.05, "bm25 scores": 0.005, "rerank": 0.05, "retrieve": 0.12}
+    budget = limits("realtime", f"retrieval={RERANKED % '{type: lexical}'}")
+    assert budget == {"encode": 0.05, "bm25": 0.05, "bm25 scores": 0.005, "rerank": 0.05, "retrieve": 0.12}
 
 
 def test_a_model_that_reranks_has_as_much_for_each_batch() -> None:
-    found = limits("standard", f"retrieval={RERANKED % '{type: cross_encoder, model: m, batch_size: 16}'}")
-    assert found["rerank"] == pytest.approx(7 * 0.2)
+    budget = limits("standard", f"retrieval={RERANKED % '{type: cross_encoder, model: m, batch_size: 16}'}")
+    assert budget["rerank"] == pytest.approx(7 * 0.2)
 
 
 def test_a_language_model_that_reranks_has_its_own_limits() -> None:
@@ -41,8 +41,8 @@ def test_default_limits_do_not_apply_to_a_patient_caller_and_those_that_are_set_
     default = load_settings(environment={})
     assert search_limits(default, patient=True) == {}
     assert search_limits(default, patient=False)["bm25"] == 0.5
-    chosen = load_settings(overrides=["answering.budget=realtime"], environment={})
-    assert search_limits(chosen, patient=True)["bm25"] == 0.05
+    settings = load_settings(overrides=["answering.budget=realtime"], environment={})
+    assert search_limits(settings, patient=True)["bm25"] == 0.05
 
 
 def test_a_patient_caller_waits_for_every_leg_unless_a_timeout_is_set() -> None:

@@ -96,10 +96,10 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-def tried(section: str, name: str, arguments: Mapping[str, object]) -> None:
-    own = f"{{type: python, object: 'acme_trials:{name}', arguments: {dict(arguments)}}}"
-    chosen = f"retrieval={RERANKED % own}" if section == "reranker" else f"{section}={own}"
-    try_python_objects(load_settings(overrides=[chosen], environment={}))
+def try_object(section: str, name: str, arguments: Mapping[str, object]) -> None:
+    python_object = f"{{type: python, object: 'acme_trials:{name}', arguments: {dict(arguments)}}}"
+    override = f"retrieval={RERANKED % python_object}" if section == "reranker" else f"{section}={python_object}"
+    try_python_objects(load_settings(overrides=[override], environment={}))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def tried(section: str, name: str, arguments: Mapping[str, object]) -> None:
     ],
 )
 def test_an_object_that_keeps_its_promises_passes(section: str, name: str, arguments: Mapping[str, object]) -> None:
-    tried(section, name, arguments)
+    try_object(section, name, arguments)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +157,6 @@ def test_one_that_breaks_a_promise_is_refused_with_its_role_its_method_and_what_
     section: str, name: str, arguments: Mapping[str, object], message: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
-        tried(section, name, arguments)
+        try_object(section, name, arguments)
     assert str(raised.value).startswith(f"{section}: acme_trials:{name}.")
     assert message in str(raised.value)

@@ -23,30 +23,30 @@ def loader(*overrides: str) -> Callable[[str], Settings]:
     return partial(load_settings, None, overrides=overrides, environment={})
 
 
-def detected(*overrides: str, profile: str = "default") -> dict[str, Any]:
+def detect_profiles(*overrides: str, profile: str = "default") -> dict[str, Any]:
     load = loader(*overrides)
     settings = add_document_profiles(load(profile), read_detection(), load)
     return {name: one.chunking for name, one in settings.document_profiles.items()}
 
 
 def test_profiles_with_the_model_of_the_sync_split_their_documents() -> None:
-    assert list(detected()) == ["clinicaltrials-cpu", "dailymed-cpu", "pmc-cpu"]
-    assert detected()["pmc-cpu"] == SemanticChunker(type="semantic", tokens=200, prefix_tokens=48)
+    assert list(detect_profiles()) == ["clinicaltrials-cpu", "dailymed-cpu", "pmc-cpu"]
+    assert detect_profiles()["pmc-cpu"] == SemanticChunker(type="semantic", tokens=200, prefix_tokens=48)
 
 
-def test_of_a_profile_and_its_variant_the_first_is_used_whose_chunks_fit_the_window() -> None:
-    assert list(detected(HASHING)) == ["clinicaltrials", "dailymed", "pmc-cpu"]
-    assert list(detected(HASHING, "embedding.window=800")) == ["clinicaltrials", "dailymed", "pmc"]
+def test_the_first_of_a_profile_and_its_variant_whose_chunks_fit_the_window_is_used() -> None:
+    assert list(detect_profiles(HASHING)) == ["clinicaltrials", "dailymed", "pmc-cpu"]
+    assert list(detect_profiles(HASHING, "embedding.window=800")) == ["clinicaltrials", "dailymed", "pmc"]
 
 
 def test_an_override_applies_to_the_chunks_of_every_profile() -> None:
-    chunkers = detected(HASHING, "chunking.tokens=90")
+    chunkers = detect_profiles(HASHING, "chunking.tokens=90")
     assert {chunker.tokens for chunker in chunkers.values()} == {90}
 
 
 def test_an_override_that_does_not_suit_a_profile_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "rag_core.wiring.profile_choice"):
-        chunkers = detected(HASHING, "chunking.overlap=4")
+        chunkers = detect_profiles(HASHING, "chunking.overlap=4")
     assert list(chunkers) == ["clinicaltrials", "dailymed"]
     [record] = caplog.records
     assert record.getMessage().startswith("profile pmc is not detected for single documents: chunking.overlap: unknown")
@@ -54,17 +54,17 @@ def test_an_override_that_does_not_suit_a_profile_stops_nothing(caplog: pytest.L
 
 def test_an_override_that_does_not_suit_the_default_profile_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "rag_core.wiring.profile_choice"):
-        assert detected("retrieval.retriever.depth=30", profile="pmc-cpu") == {}
+        assert detect_profiles("retrieval.retriever.depth=30", profile="pmc-cpu") == {}
     [record] = caplog.records
     assert record.getMessage().startswith("no profile is detected for single documents: retrieval.retriever: unknown")
 
 
 def test_a_machine_without_the_model_still_detects_profiles() -> None:
-    assert list(detected("embedding.model=/nowhere")) == ["clinicaltrials", "dailymed", "pmc"]
+    assert list(detect_profiles("embedding.model=/nowhere")) == ["clinicaltrials", "dailymed", "pmc"]
 
 
 def test_a_chunker_that_was_chosen_for_the_sync_applies_to_all_documents() -> None:
-    assert detected(profile="pmc-cpu") == {}
+    assert detect_profiles(profile="pmc-cpu") == {}
 
 
 def test_a_profile_with_another_model_is_noted_without_a_chunker() -> None:
@@ -111,7 +111,7 @@ def test_a_job_keeps_the_profiles_of_its_documents() -> None:
         ("pmc", ["chunking.overlap=4"], "chunking.overlap: unknown setting"),
     ],
 )
-def test_what_hinders_a_machine_is_told_without_loading_a_model(
+def test_obstacles_of_a_machine_are_reported_without_loading_a_model(
     profile: str, overrides: Sequence[str], obstacle: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rag_core.wiring.profile_choice.has_cuda_gpu", lambda: False)

@@ -37,12 +37,12 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def made(name: str, **arguments: object):  # type: ignore[no-untyped-def]
+def build_object(name: str, **arguments: object):  # type: ignore[no-untyped-def]
     return build_python_object(PythonObject(type="python", object=name, arguments=arguments), "chunking", "split")
 
 
 def test_an_object_is_called_with_its_arguments() -> None:
-    assert made("acme_own:Mine", size=3).size == 3
+    assert build_object("acme_own:Mine", size=3).size == 3
 
 
 @pytest.mark.parametrize(
@@ -59,18 +59,18 @@ def test_one_that_cannot_be_made_is_refused_with_its_name_and_the_reason(
     name: str, arguments: dict[str, int], reason: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"chunking: cannot build the object {name}: {reason}"):
-        made(name, **arguments)
+        build_object(name, **arguments)
 
 
 def test_an_error_with_a_name_of_ours_keeps_it() -> None:
     with pytest.raises(ModelError, match="no weights"):
-        made("acme_own:Mine", size=0)
+        build_object("acme_own:Mine", size=0)
 
 
 def test_one_without_the_method_of_its_role_is_refused() -> None:
     reason = "chunking: the object acme_own:NoChunker must have split, got NoChunker without split"
     with pytest.raises(ConfigError, match=reason):
-        made("acme_own:NoChunker")
+        build_object("acme_own:NoChunker")
 
 
 def test_modules_in_the_working_directory_come_after_those_that_are_installed(
@@ -82,6 +82,6 @@ def test_modules_in_the_working_directory_come_after_those_that_are_installed(
     (folder / "acme_own.py").write_text("raise RuntimeError('the other module must win')")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
-    assert made("acme_here:Mine", size=2).size == 2
-    assert made("acme_own:Mine", size=3).size == 3
+    assert build_object("acme_here:Mine", size=2).size == 2
+    assert build_object("acme_own:Mine", size=3).size == 3
     assert sys.path[-1] == str(folder)

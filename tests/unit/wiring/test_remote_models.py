@@ -1,4 +1,4 @@
-"""Models that run elsewhere: they are asked, and nothing of them is loaded here."""
+"""Models that run in other processes: they are called, and none is loaded in this process."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -32,13 +32,13 @@ NOTE = draft("file:///a.md", "keys", "keys are rotated", "doors")
 
 
 class Lengths:
-    """Of each pair's second text, as its score; and its questions' vectors."""
+    """A remote model whose score of a pair is the length of the second text."""
 
     def __init__(self) -> None:
-        self.asked: list[Pair] = []
+        self.scored_pairs: list[Pair] = []
 
     async def score(self, pairs: Sequence[Pair]) -> list[float]:
-        self.asked.extend(pairs)
+        self.scored_pairs.extend(pairs)
         return [len(text) / 100 for _, text in pairs]
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
@@ -65,66 +65,70 @@ class Rarities:
 
 @pytest.fixture(autouse=True)
 def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def loaded(*_: object) -> Any:
+    def refuse_loading(*_: object) -> Any:
         raise AssertionError("a model was loaded in this process")
 
     for role in ("question_embedder", "generation", "judging"):
-        monkeypatch.setattr(f"rag_core.wiring.{role}.load_shared_encoder", loaded)
-    monkeypatch.setattr("rag_core.wiring.judging._load_judge_classifier", loaded)
-    monkeypatch.setattr("rag_core.wiring.reranking._load_reranker_model", loaded)
+        monkeypatch.setattr(f"rag_core.wiring.{role}.load_shared_encoder", refuse_loading)
+    monkeypatch.setattr("rag_core.wiring.judging._load_judge_classifier", refuse_loading)
+    monkeypatch.setattr("rag_core.wiring.reranking._load_reranker_model", refuse_loading)
     monkeypatch.setattr("rag_core.wiring.retrieval.embedding_space", lambda _: SPACE)
 
 
-def configured(*overrides: str) -> Settings:
+def settings_of(*overrides: str) -> Settings:
     return load_settings(None, "default", ["embedding={type: hashing}", *overrides], {})
 
 
 def test_the_query_is_encoded_and_the_candidates_are_reranked_elsewhere() -> None:
     memory = MemoryCorpus(tenant=TENANT, collection="default", space=SPACE)
     memory.publish([NOTE])
-    there = Lengths()
-    found = build_retriever(configured(RERANKED), memory, RemoteModels(embedder=there, reranker=there))  # type: ignore[arg-type]
-    hits = asyncio.run(found.retrieve(Query(text="rotation", tenant=TENANT), 2))
+    remote = Lengths()
+    retriever = build_retriever(settings_of(RERANKED), memory, RemoteModels(embedder=remote, reranker=remote))  # type: ignore[arg-type]
+    hits = asyncio.run(retriever.retrieve(Query(text="rotation", tenant=TENANT), 2))
     assert [(hit.chunk.text, hit.score) for hit in hits] == [("keys are rotated", 0.16), ("doors", 0.05)]
-    assert sorted(there.asked) == [("rotation", "doors"), ("rotation", "keys"), ("rotation", "keys are rotated")]
+    assert sorted(remote.scored_pairs) == [
+        ("rotation", "doors"),
+        ("rotation", "keys"),
+        ("rotation", "keys are rotated"),
+    ]
 
 
 def test_claims_are_judged_elsewhere_with_the_passage_first() -> None:
-    there = Lengths()
-    judging = build_judge(configured(WRITTEN, JUDGED), RemoteModels(judge=there))
+    remote = Lengths()
+    judging = build_judge(settings_of(WRITTEN, JUDGED), RemoteModels(judge=remote))
     verdict = asyncio.run(judging.judge(Answer(text="Keys last."), [passage(1, "Keys are rotated weekly.")]))
-    assert there.asked == [("Keys are rotated weekly.", "Keys last.")]
+    assert remote.scored_pairs == [("Keys are rotated weekly.", "Keys last.")]
     assert verdict.score == pytest.approx(0.1)
 
 
 def test_the_language_model_elsewhere_writes_and_judges_and_reranks_what_asks_the_same_endpoint() -> None:
-    there = Writing(otherwise=Completion(text='{"supported": true, "reason": "it says so"}'))
+    remote = Writing(otherwise=Completion(text='{"supported": true, "reason": "it says so"}'))
     same = "{type: llm, model: llama, base_url: 'http://localhost:1'}"
-    settings = configured(WRITTEN, f"guard.judge={same}")
+    settings = settings_of(WRITTEN, f"guard.judge={same}")
     prompt = Prompt(query=Query(text="How often?"), passages=(passage(1, "Keys are rotated weekly."),))
 
-    async def written() -> str:
-        stream = build_generator(settings, Rarities(), RemoteModels(embedder=Lengths(), chat=there)).stream(prompt)
+    async def write_answer() -> str:
+        stream = build_generator(settings, Rarities(), RemoteModels(embedder=Lengths(), chat=remote)).stream(prompt)
         return "".join([piece async for piece in stream])
 
-    assert asyncio.run(written()) == "Weekly [1]."
+    assert asyncio.run(write_answer()) == "Weekly [1]."
     verdict = asyncio.run(
-        build_judge(settings, RemoteModels(chat=there)).judge(Answer(text="Weekly."), prompt.passages)
+        build_judge(settings, RemoteModels(chat=remote)).judge(Answer(text="Weekly."), prompt.passages)
     )
     assert verdict.method == "llm"
-    assert len(there.contents) == 2
+    assert len(remote.contents) == 2
     assert select_chat(
         LlmReranker(type="llm", model="llama", base_url="http://localhost:1"),
         settings,
-        RemoteModels(chat=there),
+        RemoteModels(chat=remote),
         "reranker",
     )
     other = LlmJudge(type="llm", model="other", base_url="http://localhost:1")
-    assert isinstance(select_chat(other, settings, RemoteModels(chat=there), "judge"), ChatClient)
+    assert isinstance(select_chat(other, settings, RemoteModels(chat=remote), "judge"), ChatClient)
 
 
-def test_with_the_embedder_elsewhere_the_lexical_judge_goes_by_words_alone() -> None:
-    settings = configured(WRITTEN, "guard.judge={type: lexical}", f"embedding={{type: bert, model: {MISSING}}}")
+def test_the_lexical_judge_compares_words_alone_if_the_embedder_is_remote() -> None:
+    settings = settings_of(WRITTEN, "guard.judge={type: lexical}", f"embedding={{type: bert, model: {MISSING}}}")
     judging = build_judge(settings, RemoteModels(embedder=Lengths()))
     assert asyncio.run(judging.judge(Answer(text="Keys last."), [passage(1, "Keys last.")])).score == 1
 
@@ -148,20 +152,20 @@ def test_with_the_embedder_elsewhere_the_lexical_judge_goes_by_words_alone() -> 
 def test_a_reranker_that_cannot_run_elsewhere_is_refused(overrides: list[str], reason: str) -> None:
     memory: Any = MemoryCorpus(tenant=TENANT, collection="default", space=SPACE)
     with pytest.raises(ConfigError) as caught:
-        build_retriever(configured(*overrides), memory, RemoteModels(reranker=Lengths()))
+        build_retriever(settings_of(*overrides), memory, RemoteModels(reranker=Lengths()))
     assert str(caught.value) == reason
 
 
-@pytest.mark.parametrize("chosen", ["{type: lexical}", "{type: llm, model: llama}"])
-def test_a_judge_that_cannot_run_elsewhere_is_refused(chosen: str) -> None:
+@pytest.mark.parametrize("judge", ["{type: lexical}", "{type: llm, model: llama}"])
+def test_a_judge_that_cannot_run_elsewhere_is_refused(judge: str) -> None:
     with pytest.raises(ConfigError, match=r"must be of type cross_encoder, got guard\.judge"):
-        build_judge(configured(WRITTEN, f"guard.judge={chosen}"), RemoteModels(judge=Lengths()))
+        build_judge(settings_of(WRITTEN, f"guard.judge={judge}"), RemoteModels(judge=Lengths()))
 
 
 def test_nothing_is_elsewhere_unless_it_is_given() -> None:
     assert RemoteModels(embedder=None, reranker=None, judge=None, chat=None) == RemoteModels()
     assert isinstance(
-        select_chat(LlmJudge(type="llm", model="llama"), configured(WRITTEN), RemoteModels(), "judge"), ChatClient
+        select_chat(LlmJudge(type="llm", model="llama"), settings_of(WRITTEN), RemoteModels(), "judge"), ChatClient
     )
 
 
@@ -180,9 +184,9 @@ def test_nothing_is_elsewhere_unless_it_is_given() -> None:
     ],
 )
 def test_models_that_this_process_calls_have_breakers(overrides: list[str], roles: list[str]) -> None:
-    assert called_models(configured(*overrides), RemoteModels()) == roles
+    assert called_models(settings_of(*overrides), RemoteModels()) == roles
     remote = RemoteModels(embedder=Lengths(), judge=Lengths(), chat=Writing())
-    assert set(called_models(configured(*overrides), remote)) <= {"reranker", "understander"}
+    assert set(called_models(settings_of(*overrides), remote)) <= {"reranker", "understander"}
 
 
 def test_an_endpoint_that_failed_five_times_is_not_called_for_a_while() -> None:
@@ -191,7 +195,7 @@ def test_an_endpoint_that_failed_five_times_is_not_called_for_a_while() -> None:
     refusing = LlmJudge(type="llm", model="llama", base_url="http://127.0.0.1:1", attempts=1)
 
     async def fail(times: int) -> None:
-        client = select_chat(refusing, configured(WRITTEN), remote, "judge")
+        client = select_chat(refusing, settings_of(WRITTEN), remote, "judge")
         for _ in range(times):
             with pytest.raises(GenerationError, match="cannot be reached"):
                 await client.complete([{"role": "user", "content": "?"}], max_tokens=1)

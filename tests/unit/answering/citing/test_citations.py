@@ -46,12 +46,12 @@ def passage(
 PASSAGES = [passage(1), passage(2, "Berlin has 3.7 million people. It is old.", uri="file:///b.md"), passage(3)]
 
 
-def cited(text: str, passages: Sequence[Passage] = PASSAGES, style: CitationStyle = "inline") -> Answer:
+def cite_text(text: str, passages: Sequence[Passage] = PASSAGES, style: CitationStyle = "inline") -> Answer:
     return cite(text, passages, "towns", style)
 
 
 def claims(answer: Answer) -> list[tuple[int, str]]:
-    return [(each.n, answer.text[slice(*each.claim)]) for each in answer.citations]
+    return [(citation.n, answer.text[slice(*citation.claim)]) for citation in answer.citations]
 
 
 def only(answer: Answer) -> Citation:
@@ -59,12 +59,12 @@ def only(answer: Answer) -> Citation:
     return citation
 
 
-def streamed(pieces: Sequence[str], style: CitationStyle = "inline") -> tuple[Answer, Answer]:
-    """The answer, and the fold of what was told."""
+def stream_answer(pieces: Sequence[str], style: CitationStyle = "inline") -> tuple[Answer, Answer]:
+    """Returns the answer, and the fold of the emitted events."""
     citer = Citer(PASSAGES, "towns", style)
-    told = [event for piece in pieces for event in citer.feed(piece)] + citer.finish()
+    events = [event for piece in pieces for event in citer.feed(piece)] + citer.finish()
     text, citations = "", tuple[Citation, ...]()
-    for event in told:
+    for event in events:
         match event:
             case TextDelta(delta):
                 text += delta
@@ -162,7 +162,7 @@ texts = st.one_of(
 styles = st.sampled_from(["inline", "footnote", "endnote"])
 
 
-def cut(text: str, places: Sequence[int]) -> list[str]:
+def split_text(text: str, places: Sequence[int]) -> list[str]:
     bounds = [0, *sorted({place % (len(text) + 1) for place in places}), len(text)]
     return [text[start:end] for start, end in pairwise(bounds)]
 
@@ -171,9 +171,9 @@ def cut(text: str, places: Sequence[int]) -> list[str]:
 @given(texts, st.lists(st.integers(0, 10_000), max_size=8), styles)
 @example("```\n" + "x" * 50 + "\n```\n[1]", list(range(60)), "inline")
 def test_the_pieces_that_a_text_came_in_do_not_matter(text: str, places: list[int], style: CitationStyle) -> None:
-    whole = cite(text, PASSAGES, "towns", style)
-    assert streamed(cut(text, places), style) == (whole, whole)
-    assert streamed(list(text), style) == (whole, whole)
+    answer = cite(text, PASSAGES, "towns", style)
+    assert stream_answer(split_text(text, places), style) == (answer, answer)
+    assert stream_answer(list(text), style) == (answer, answer)
 
 
 @calmly
@@ -182,105 +182,108 @@ def test_the_pieces_that_a_text_came_in_do_not_matter(text: str, places: list[in
 @example("Old.\n\n[9]\n    [1] ` \n\n`[2]` `", "footnote")
 @example("- [9]     x [1]", "inline")
 @example("<https://good.example/`>[1]` `", "inline")
-def test_a_marker_stands_in_the_text_if_and_only_if_it_is_among_the_citations(text: str, style: CitationStyle) -> None:
+def test_a_marker_is_in_the_text_if_and_only_if_it_is_among_the_citations(text: str, style: CitationStyle) -> None:
     answer = cite(text, PASSAGES, "towns", style)
     body = re.split(r"\n\n(?:Sources\n1|Sources\n2|Sources\n3|\[\^\d\]: )", answer.text)[0]
     mark = r"\[\^(\d+)\]" if style == "footnote" else r"\[(\d+)\]"
-    cited, visible = {each.n for each in answer.citations}, {int(n) for n in re.findall(mark, visible_text(body))}
+    cited, visible = (
+        {citation.n for citation in answer.citations},
+        {int(n) for n in re.findall(mark, visible_text(body))},
+    )
     assert visible <= cited
     if is_same_code(body) and "[r]: https://good" not in text:  # [1][r] is a link
         assert visible == cited
-    for each in answer.citations:
-        written = f"[^{each.n}]" if style == "footnote" else f"[{each.n}]"
-        assert {answer.text[start:end] for start, end in each.spans} == {written}
-        assert each.claim[0] <= each.claim[1] <= each.spans[0][0]
+    for citation in answer.citations:
+        written = f"[^{citation.n}]" if style == "footnote" else f"[{citation.n}]"
+        assert {answer.text[start:end] for start, end in citation.spans} == {written}
+        assert citation.claim[0] <= citation.claim[1] <= citation.spans[0][0]
 
 
 @calmly
 @given(texts)
-def test_every_quote_stands_in_its_document_and_in_its_chunk(text: str) -> None:
-    for each in cited(text).citations:
-        source = PASSAGES[each.n - 1]
-        assert source.text[each.start - source.start : each.end - source.start] == each.quote
-        assert source.hit.chunk.start <= each.start < each.end <= source.hit.chunk.end
-        assert 0 <= each.score <= 1
+def test_every_quote_is_in_its_document_and_in_its_chunk(text: str) -> None:
+    for citation in cite_text(text).citations:
+        source = PASSAGES[citation.n - 1]
+        assert source.text[citation.start - source.start : citation.end - source.start] == citation.quote
+        assert source.hit.chunk.start <= citation.start < citation.end <= source.hit.chunk.end
+        assert 0 <= citation.score <= 1
 
 
 @calmly
 @given(texts)
-def test_what_was_told_is_never_taken_back(text: str) -> None:
+def test_emitted_text_is_never_taken_back(text: str) -> None:
     citer = Citer(PASSAGES, "towns")
     numbers: list[int] = []
     for character in text:
         citer.feed(character)
-        now = [each.n for each in citer.answer.citations]
+        now = [citation.n for citation in citer.answer.citations]
         assert now[: len(numbers)] == numbers
         numbers = now
 
 
 def test_a_marker_after_the_full_stop_belongs_to_the_sentence_before_it() -> None:
-    assert claims(cited("It is old. It is high.[1] So it is. [2]")) == [(1, "It is high."), (2, "So it is.")]
+    assert claims(cite_text("It is old. It is high.[1] So it is. [2]")) == [(1, "It is high."), (2, "So it is.")]
 
 
-def test_a_marker_within_a_sentence_claims_what_is_said_so_far() -> None:
-    assert claims(cited("So. It is high [1] and old [2].")) == [(1, "It is high"), (2, "It is high [1] and old")]
+def test_a_marker_within_a_sentence_claims_the_text_before_it() -> None:
+    assert claims(cite_text("So. It is high [1] and old [2].")) == [(1, "It is high"), (2, "It is high [1] and old")]
 
 
 def test_markers_after_one_sentence_share_its_claim() -> None:
-    assert claims(cited("It is high [1][2]. [3] And")) == [(1, "It is high"), (2, "It is high"), (3, "It is high")]
+    assert claims(cite_text("It is high [1][2]. [3] And")) == [(1, "It is high"), (2, "It is high"), (3, "It is high")]
 
 
 def test_one_number_twice_for_one_claim_is_a_citation_with_two_spans() -> None:
-    assert only(cited("High [1] [1].")).spans == ((5, 8), (9, 12))
+    assert only(cite_text("High [1] [1].")).spans == ((5, 8), (9, 12))
 
 
 def test_one_number_for_two_claims_is_two_citations() -> None:
-    assert claims(cited("High [1]. Old [1].")) == [(1, "High"), (1, "Old")]
+    assert claims(cite_text("High [1]. Old [1].")) == [(1, "High"), (1, "Old")]
 
 
 def test_offsets_are_code_points_of_the_answer() -> None:
-    citation = only(cited("🗼 é is high [1]."))
+    citation = only(cite_text("🗼 é is high [1]."))
     assert (citation.claim, citation.spans) == ((0, 11), ((12, 15),))
 
 
-def test_a_citation_tells_where_its_quote_stands() -> None:
-    citation = only(cited("Eiffel built it in 1889 [1]."))
+def test_a_citation_has_the_place_of_its_quote() -> None:
+    citation = only(cite_text("Eiffel built it in 1889 [1]."))
     assert (citation.quote, citation.start, citation.end) == ("It was built in 1889 by Eiffel.", 35, 66)
     assert (citation.title, citation.uri, citation.page) == ("Title 1", "https://good.example/a", 3)
     assert (citation.section, citation.updated_at, citation.collection) == ("Paris > Towers", SEEN, "towns")
     assert (citation.chunk_id, citation.document_id, citation.score) == (UUID(int=1), DOCUMENT, 1.0)
 
 
-def test_what_the_passage_says_word_for_word_is_the_quote_whatever_its_white_space() -> None:
+def test_a_verbatim_sentence_of_the_passage_is_the_quote_whatever_its_white_space() -> None:
     source = passage(1, "Old towers sway. The tower\n  is high. The tower is high above old towers that sway.")
-    citation = only(cited("The tower is high. [1]", [source]))
+    citation = only(cite_text("The tower is high. [1]", [source]))
     assert (citation.quote, citation.score) == ("The tower\n  is high.", 1.0)
 
 
 def test_a_part_of_a_sentence_is_quoted_with_all_of_it() -> None:
-    assert only(cited("was built in 1889 [1]")).quote == "It was built in 1889 by Eiffel."
+    assert only(cite_text("was built in 1889 [1]")).quote == "It was built in 1889 by Eiffel."
 
 
-def test_a_part_of_a_word_is_no_verbatim_claim() -> None:
-    assert only(cited("very [1]")).quote == "Visitors like it very much."
-    assert only(cited("ver [1]")).score == 0
+def test_a_part_of_a_word_is_not_a_verbatim_claim() -> None:
+    assert only(cite_text("very [1]")).quote == "Visitors like it very much."
+    assert only(cite_text("ver [1]")).score == 0
 
 
 def test_a_number_counts_as_much_as_two_words() -> None:
     source = passage(1, "Tall towers sway. Bridges measure 330 steps.")
-    citation = only(cited("The tall one of 330 steps sways [1]", [source]))
+    citation = only(cite_text("The tall one of 330 steps sways [1]", [source]))
     assert citation.quote == "Bridges measure 330 steps."
     assert citation.score == pytest.approx(2 / 5)
 
 
 def test_a_verbatim_sentence_is_found_although_its_own_marker_was_neutralised() -> None:
     source = passage(1, "It sways [7] in wind. It is high.")
-    citation = only(cited("It sways (7) in wind. [1]", [source]))
+    citation = only(cite_text("It sways (7) in wind. [1]", [source]))
     assert (citation.quote, citation.score) == ("It sways [7] in wind.", 1.0)
 
 
 def test_a_claim_without_words_takes_the_first_sentence() -> None:
-    citation = only(cited("[1]"))
+    citation = only(cite_text("[1]"))
     assert (citation.quote, citation.claim, citation.score) == ("The tower is 330 m high.", (0, 0), 0)
 
 
@@ -296,15 +299,15 @@ def test_a_claim_without_words_takes_the_first_sentence() -> None:
         ("[1] High", (0, 0)),
     ],
 )
-def test_a_marker_before_its_sentence_claims_nothing_and_least_of_all_what_stands_above_it(
+def test_a_marker_before_its_sentence_claims_nothing_and_least_of_all_the_text_above_it(
     text: str, claim: tuple[int, int]
 ) -> None:
-    citation = only(cited(text))
+    citation = only(cite_text(text))
     assert (citation.claim, citation.score, text[slice(*citation.spans[0])]) == (claim, 0, "[1]")
 
 
 def test_a_number_and_a_heading_are_claims_of_the_marker_in_their_line() -> None:
-    assert claims(cited("330 [1]\n\n# Towers [2]\nOld. [3]")) == [(1, "330"), (2, "# Towers"), (3, "Old.")]
+    assert claims(cite_text("330 [1]\n\n# Towers [2]\nOld. [3]")) == [(1, "330"), (2, "# Towers"), (3, "Old.")]
 
 
 def test_terms_are_those_of_the_documents_language() -> None:
@@ -317,7 +320,7 @@ def test_terms_are_those_of_the_documents_language() -> None:
         start=0,
         chunks=(part,),
     )
-    citation = only(cited("Am Flusse standen Häusern [1]", [source]))
+    citation = only(cite_text("Am Flusse standen Häusern [1]", [source]))
     assert citation.quote == "Die Häuser stehen am Fluss."
 
 
@@ -325,40 +328,40 @@ def test_the_chunk_is_the_first_that_holds_the_quote_wholly() -> None:
     first, second = chunk(1, TOWER[:40], 10, {"page": 1}), chunk(2, TOWER[20:], 30, {"page": 2})
     hit = Hit(chunk=first, origin=Origin(uri="u", title="t"), score=1.0)
     source = Passage(n=1, hit=hit, text=TOWER, start=10, chunks=(first, second))
-    assert only(cited("330 m [1]", [source])).page == 1
-    assert only(cited("Built in 1889 [1]", [source])).page == 2
+    assert only(cite_text("330 m [1]", [source])).page == 1
+    assert only(cite_text("Built in 1889 [1]", [source])).page == 2
 
 
 def test_an_answer_without_passages_has_no_markers() -> None:
-    assert cited("It is high [1]. And old [2, 3].", []) == Answer(text="It is high. And old.")
+    assert cite_text("It is high [1]. And old [2, 3].", []) == Answer(text="It is high. And old.")
 
 
 def test_coverage_is_the_share_of_the_sentences_that_are_cited() -> None:
-    assert cited("High [1]. Old. Built in 1889 [2]. Nice.").coverage == 0.5
-    assert cited("").coverage == 0
+    assert cite_text("High [1]. Old. Built in 1889 [2]. Nice.").coverage == 0.5
+    assert cite_text("").coverage == 0
 
 
 def test_coverage_leaves_out_headings_code_and_numbers_of_lists() -> None:
-    assert cited("# Towers\n\n1. High [1]\n2. Old [2]\n\n```\nx = 1\n```\n").coverage == 1
+    assert cite_text("# Towers\n\n1. High [1]\n2. Old [2]\n\n```\nx = 1\n```\n").coverage == 1
 
 
 def test_footnotes_end_with_what_is_cited() -> None:
-    answer = cited("Old [2]. High [1].", style="footnote")
+    answer = cite_text("Old [2]. High [1].", style="footnote")
     assert answer.text == "Old [^2]. High [^1].\n\n[^1]: Title 1, page 3\n[^2]: Title 2, page 3"
     assert (answer.coverage, answer.citations[0].spans) == (1, ((4, 8),))
 
 
 def test_endnotes_end_with_what_is_cited() -> None:
-    answer = cited("Old [2]. Old [1].", style="endnote")
+    answer = cite_text("Old [2]. Old [1].", style="endnote")
     assert answer.text == "Old [2]. Old [1].\n\nSources\n1. Title 1 - https://good.example/a\n2. Title 2 - file:///b.md"
 
 
 def test_a_list_of_sources_follows_no_answer_that_cites_nothing() -> None:
-    assert cited("Old.", style="endnote").text == "Old."
+    assert cite_text("Old.", style="endnote").text == "Old."
 
 
 def test_a_block_of_code_is_closed_before_the_list() -> None:
-    assert cited("Old [2].\n```\nx", style="endnote").text.endswith(
+    assert cite_text("Old [2].\n```\nx", style="endnote").text.endswith(
         "\n```\nx\n```\n\nSources\n2. Title 2 - file:///b.md"
     )
 
@@ -375,7 +378,7 @@ def test_a_list_of_sources_links_to_what_it_lists_only() -> None:
         passage(1, title="A https://other.example/ https://good.example/"),
         passage(2, uri="https://other.example/a"),
     ]
-    listed = cited("High [1].", sources, "endnote").text.split("\n")[-1]
+    listed = cite_text("High [1].", sources, "endnote").text.split("\n")[-1]
     assert listed == "1. A (link removed) https://good.example/ - https://good.example/a"
 
 
@@ -386,13 +389,13 @@ def test_a_plain_title_is_one_line_without_markers_links_or_what_a_terminal_woul
 
 
 def test_no_title_is_code() -> None:
-    listed = cited("Old [1].", [passage(1, title="``` <img src=x> `[2]`")], "footnote").text.split("\n")[-1]
+    listed = cite_text("Old [1].", [passage(1, title="``` <img src=x> `[2]`")], "footnote").text.split("\n")[-1]
     assert listed == "[^1]: ``` `(2)`, page 3"
 
 
 def test_a_title_is_filtered_like_an_answer() -> None:
     source = passage(1, title="A ![x](https://evil.example/q) [2]\n\n# B https://evil.example")
     assert (
-        cited("Old [1].", [source], "endnote").text.split("\n")[-1]
+        cite_text("Old [1].", [source], "endnote").text.split("\n")[-1]
         == "1. A (2) # B (link removed) - https://good.example/a"
     )

@@ -21,7 +21,7 @@ def scanner() -> MarkerScanner:
     return MarkerScanner(dict.fromkeys((1, 2, 3), ""), HOSTS)
 
 
-def shown(text: str) -> str:
+def scan_text(text: str) -> str:
     scan = scanner()
     return "".join(piece.text for piece in [*scan.feed(text), *scan.finish()])
 
@@ -30,7 +30,7 @@ def shown(text: str) -> str:
     "code", ["`x[9] https://evil.example`", "`` a`[1] ``", "~~~\n![a](b)\n~~~", "```py\nx[9]\n\n<img>\n```"]
 )
 def test_code_is_untouched(code: str) -> None:
-    assert shown(f"A\n\n{code}\n\nB [9]") == f"A\n\n{code}\n\nB"
+    assert scan_text(f"A\n\n{code}\n\nB [9]") == f"A\n\n{code}\n\nB"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_code_is_untouched(code: str) -> None:
     ],
 )
 def test_code_is_only_what_every_reader_takes_for_code(text: str, expected: str) -> None:
-    assert shown(text) == expected
+    assert scan_text(text) == expected
 
 
 ACTIVE = st.lists(
@@ -81,17 +81,17 @@ BLOCKS = st.one_of(
 @calmly
 @given(st.lists(BLOCKS, min_size=1, max_size=5).map("\n\n".join))
 def test_a_models_code_passes_byte_for_byte(text: str) -> None:
-    assert shown(f"Code:\n\n{text}") == f"Code:\n\n{text}"
+    assert scan_text(f"Code:\n\n{text}") == f"Code:\n\n{text}"
 
 
-def listed(count: int) -> str:
+def format_list(count: int) -> str:
     return "\n".join(f"- Use `items[{i}]` in the `<div>` of page {i}." for i in range(count))
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        listed(60),
+        format_list(60),
         ", ".join(f"`a[{i}]`" for i in range(300)),
         "| a | b |\n|---|---|\n| `x` | `<div>` |",
         "| a | b |\n|---|---|\n| `x[7] \\| <div>` | y |",
@@ -111,8 +111,8 @@ def listed(count: int) -> str:
     ],
 )
 def test_code_that_used_to_be_rewritten_is_untouched(text: str) -> None:
-    assert shown(text) == text
-    assert shown(f"A\n\n{text}") == f"A\n\n{text}"
+    assert scan_text(text) == text
+    assert scan_text(f"A\n\n{text}") == f"A\n\n{text}"
 
 
 CODES = st.lists(ACTIVE.filter(lambda code: code.strip()).map(lambda code: f"`{code}`"), min_size=1, max_size=4)
@@ -153,13 +153,13 @@ def test_a_long_list_is_parsed_in_linear_time(count: int, monkeypatch: pytest.Mo
         return parse(self, source, *arguments)
 
     monkeypatch.setattr(MarkdownIt, "parse", count_parsed)
-    text = listed(count)
-    assert shown(text) == text
+    text = format_list(count)
+    assert scan_text(text) == text
     assert parsed[0] < 22 * len(text)
 
 
 def test_a_long_list_is_shown_while_it_is_written() -> None:
-    text, scan, length = listed(200), scanner(), 0
+    text, scan, length = format_list(200), scanner(), 0
     for number, character in enumerate(text, 1):
         length += sum(len(piece.text) for piece in scan.feed(character))
         assert number - length <= number / 8 + 120
@@ -167,25 +167,25 @@ def test_a_long_list_is_shown_while_it_is_written() -> None:
 
 def test_text_before_code_and_lines_of_a_fence_are_shown_at_once() -> None:
     scan = scanner()
-    told = ["".join(piece.text for piece in scan.feed(part)) for part in ["So a", " `b` c", "\n\n", "d"]]
-    assert told == ["So a", "", "", " `b` c\n\nd"]
-    told = [
+    outputs = ["".join(piece.text for piece in scan.feed(part)) for part in ["So a", " `b` c", "\n\n", "d"]]
+    assert outputs == ["So a", "", "", " `b` c\n\nd"]
+    outputs = [
         "".join(piece.text for piece in scan.feed(part)) for part in ["\n```py", "\n", "x[9]", " <b>\n``", "`\n", "y"]
     ]
-    assert told == ["", "\n```py", "\nx[9]", " <b>", "\n```", "\ny"]
+    assert outputs == ["", "\n```py", "\nx[9]", " <b>", "\n```", "\ny"]
 
 
 @pytest.mark.slow
 def test_a_block_that_is_too_long_to_be_held_has_no_code() -> None:
     text = f"`{'a ' * (MAX_HELD_LENGTH // 2)}` `x[9]`"
-    assert shown(text) == text.replace("[9]", " ")
-    assert shown(f"`x[9]`\n\n{text}").startswith("`x[9]`\n\n`a a")
+    assert scan_text(text) == text.replace("[9]", " ")
+    assert scan_text(f"`x[9]`\n\n{text}").startswith("`x[9]`\n\n`a a")
 
 
 @pytest.mark.parametrize("removed", ["[9]", f"![a]({EVIL})", f"[]({EVIL})"])
-def test_what_is_left_out_before_marks_does_not_make_them_a_fence(removed: str) -> None:
-    assert shown(f"{removed}```py\n[1] <b>") == "…```py\n[1] < b>"
-    assert shown(f"- {removed}~~~\n[1] <b>") == "- …~~~\n[1] < b>"
+def test_text_removed_before_marks_does_not_make_them_a_fence(removed: str) -> None:
+    assert scan_text(f"{removed}```py\n[1] <b>") == "…```py\n[1] < b>"
+    assert scan_text(f"- {removed}~~~\n[1] <b>") == "- …~~~\n[1] < b>"
 
 
 def test_code_is_what_all_readers_find_and_where_they_find_it() -> None:
@@ -209,5 +209,5 @@ def test_code_is_what_all_readers_find_and_where_they_find_it() -> None:
         ("```a|b\n-|-", "\nx", None),
     ],
 )
-def test_readers_tell_which_fence_is_open(text: str, next_line: str, open_fence: str | None) -> None:
+def test_readers_know_which_fence_is_open(text: str, next_line: str, open_fence: str | None) -> None:
     assert read_markdown(text, next_line).open_fence == open_fence

@@ -19,7 +19,7 @@ GOOD, EVIL = "https://good.example/a?b=c", "https://evil.example/?q=secret"
 calmly = settings(deadline=None, max_examples=scale_examples(200), suppress_health_check=[HealthCheck.too_slow])
 
 
-def shown(text: str) -> str:
+def scan_text(text: str) -> str:
     scanner = MarkerScanner(dict.fromkeys((1, 2, 3), ""), HOSTS)
     return "".join(piece.text for piece in [*scanner.feed(text), *scanner.finish()])
 
@@ -28,8 +28,8 @@ def shown(text: str) -> str:
     "text",
     ["", "Plain.", "a < b and c > d", f"See {GOOD}.", f"[the page]({GOOD}), of course", "x! y", "a * b_c ~ d", "# H"],
 )
-def test_what_is_harmless_stays_as_it_is(text: str) -> None:
-    assert shown(text) == text
+def test_harmless_text_is_unchanged(text: str) -> None:
+    assert scan_text(text) == text
 
 
 @pytest.mark.parametrize(
@@ -45,47 +45,47 @@ def test_what_is_harmless_stays_as_it_is(text: str) -> None:
     ],
 )
 def test_images_are_left_out_with_the_white_space_before_them(image: str) -> None:
-    assert shown(f"A {image}, b") == "A, b"
+    assert scan_text(f"A {image}, b") == "A, b"
 
 
-def test_an_image_that_is_not_inline_is_none() -> None:
-    assert shown("![a][r] ![r]") == "! [a][r] ! [r]"
-    assert shown(f"{EVIL}![r]") == "(link removed)[r]"
-    assert shown(f"!<a href={GOOD}>b</a>") == f"! [b]({GOOD})"
-    assert shown(f"![a\nb]({EVIL})") == "! [a\nb] ((link removed))"
+def test_an_image_that_is_not_inline_is_not_an_image() -> None:
+    assert scan_text("![a][r] ![r]") == "! [a][r] ! [r]"
+    assert scan_text(f"{EVIL}![r]") == "(link removed)[r]"
+    assert scan_text(f"!<a href={GOOD}>b</a>") == f"! [b]({GOOD})"
+    assert scan_text(f"![a\nb]({EVIL})") == "! [a\nb] ((link removed))"
 
 
 def test_a_link_keeps_its_text_and_loses_its_target() -> None:
-    assert shown(f"See **[the page]({EVIL})**, or ([it]({EVIL}))") == "See **the page**, or (it)"
-    assert shown(f"[a [b] c](<{EVIL}> 'title').") == "a [b] c."
-    assert shown("[a](/b) [c](javascript:alert(1)) [d](data:text/html,x)") == "a c d"
+    assert scan_text(f"See **[the page]({EVIL})**, or ([it]({EVIL}))") == "See **the page**, or (it)"
+    assert scan_text(f"[a [b] c](<{EVIL}> 'title').") == "a [b] c."
+    assert scan_text("[a](/b) [c](javascript:alert(1)) [d](data:text/html,x)") == "a c d"
 
 
 def test_the_text_of_a_link_is_filtered_too() -> None:
-    assert shown(f"[![a]({EVIL})]({EVIL}) x") == "x"
-    assert shown(f"[{EVIL}]({GOOD})") == f"[(link removed)]({GOOD})"
-    assert shown(f"[{EVIL}]({EVIL})") == "(link removed)"
+    assert scan_text(f"[![a]({EVIL})]({EVIL}) x") == "x"
+    assert scan_text(f"[{EVIL}]({GOOD})") == f"[(link removed)]({GOOD})"
+    assert scan_text(f"[{EVIL}]({EVIL})") == "(link removed)"
 
 
 def test_a_link_to_an_allowed_host_loses_its_title_only() -> None:
-    assert shown(f'[a]({GOOD} "b")') == f"[a]({GOOD})"
-    assert shown(f"[a](<{GOOD}>)") == f"[a]({GOOD})"
+    assert scan_text(f'[a]({GOOD} "b")') == f"[a]({GOOD})"
+    assert scan_text(f"[a](<{GOOD}>)") == f"[a]({GOOD})"
 
 
-def test_a_link_whose_text_is_a_number_is_no_marker() -> None:
-    assert shown(f"A [1]({EVIL}).") == "A (1)."
-    assert shown(f"A [1]({GOOD}).") == f"A [(1)]({GOOD})."
-    assert shown("A [1](p. 3) or [1](p.3).") == "A [1] (p. 3) or [1] (p.3)."
+def test_a_link_whose_text_is_a_number_is_not_a_marker() -> None:
+    assert scan_text(f"A [1]({EVIL}).") == "A (1)."
+    assert scan_text(f"A [1]({GOOD}).") == f"A [(1)]({GOOD})."
+    assert scan_text("A [1](p. 3) or [1](p.3).") == "A [1] (p. 3) or [1] (p.3)."
 
 
 def test_an_address_that_is_not_allowed_is_replaced() -> None:
-    assert shown(f"({EVIL}), <{EVIL}> www.evil.example.") == "((link removed)), (link removed) (link removed)."
-    assert shown("HTTPS://EVIL.example/a! ftp://evil.example") == "(link removed)! (link removed)"
-    assert shown(f"xhttps://evil.example <{GOOD}>") == f"x(link removed) {GOOD}"
+    assert scan_text(f"({EVIL}), <{EVIL}> www.evil.example.") == "((link removed)), (link removed) (link removed)."
+    assert scan_text("HTTPS://EVIL.example/a! ftp://evil.example") == "(link removed)! (link removed)"
+    assert scan_text(f"xhttps://evil.example <{GOOD}>") == f"x(link removed) {GOOD}"
 
 
-def test_a_definition_stands_only_where_its_host_is_allowed() -> None:
-    assert shown(f"[r]: {GOOD}\n[s]: {EVIL}\n[t]: //evil.example\n[1]: /x") == (
+def test_a_definition_is_kept_only_if_its_host_is_allowed() -> None:
+    assert scan_text(f"[r]: {GOOD}\n[s]: {EVIL}\n[t]: //evil.example\n[1]: /x") == (
         f"[r]: {GOOD}\n[s] : (link removed)\n[t] : //evil.example\n[1] : /x"
     )
 
@@ -106,9 +106,9 @@ SMUGGLED = "![i](//evil.example/a)"
         ("<https://good.example/|www.evil.example/>", "(link removed)"),
     ],
 )
-def test_a_target_that_is_kept_holds_nothing_that_a_reader_would_read_anew(text: str, expected: str) -> None:
-    assert shown(text) == expected
-    assert not list(live(shown(text)))
+def test_a_target_that_is_kept_has_nothing_that_a_reader_would_parse_again(text: str, expected: str) -> None:
+    assert scan_text(text) == expected
+    assert not list(live(scan_text(text)))
 
 
 def test_the_parentheses_of_a_target_are_paired() -> None:
@@ -117,26 +117,26 @@ def test_the_parentheses_of_a_target_are_paired() -> None:
         assert not is_allowed_link_target(target, HOSTS)
 
 
-def test_a_link_may_lead_to_where_a_passage_comes_from_as_soon_as_its_marker_stands() -> None:
+def test_a_link_can_lead_to_the_source_of_a_passage_after_its_marker() -> None:
     scanner = MarkerScanner({1: "one.example", 2: ""}, HOSTS)
     text = "https://one.example/a [9][2] [b](https://one.example) [1] https://one.example/a [b](https://one.example)"
-    told = "".join(piece.text for piece in [*scanner.feed(text), *scanner.finish()])
-    assert told == "(link removed) [2] b [1] https://one.example/a [b](https://one.example)"
+    output = "".join(piece.text for piece in [*scanner.feed(text), *scanner.finish()])
+    assert output == "(link removed) [2] b [1] https://one.example/a [b](https://one.example)"
     assert scanner.hosts == HOSTS | {"one.example"}
 
 
-def test_what_a_terminal_would_obey_is_left_out_before_all_else() -> None:
-    assert shown("A\x1b]0;b\x07 \x9b2Jc\x00\r\n\td\x7f") == "A]0;b 2Jc\n\td"
-    assert shown("htt\x00ps://evil.example") == "(link removed)"
-    assert shown("```\n\x1b[2J\n```") == "```\n[2J\n```"
+def test_control_sequences_of_terminals_are_removed_first() -> None:
+    assert scan_text("A\x1b]0;b\x07 \x9b2Jc\x00\r\n\td\x7f") == "A]0;b 2Jc\n\td"
+    assert scan_text("htt\x00ps://evil.example") == "(link removed)"
+    assert scan_text("```\n\x1b[2J\n```") == "```\n[2J\n```"
 
 
 def test_html_is_taken_apart() -> None:
-    assert shown(f"<a href='{EVIL}' onclick=x>b</a> <A HREF={GOOD}>c</A>") == f"b [c]({GOOD})"
-    assert shown("<div style=x>y</div> <script>z</script> <!-- c --> <?p?>") == (
+    assert scan_text(f"<a href='{EVIL}' onclick=x>b</a> <A HREF={GOOD}>c</A>") == f"b [c]({GOOD})"
+    assert scan_text("<div style=x>y</div> <script>z</script> <!-- c --> <?p?>") == (
         "< div style=x>y< /div> < script>z< /script> < !-- c --> < ?p?>"
     )
-    assert shown("H<sub>2</sub>O<br>x\n<br>") == "H<sub>2</sub>O<br>x\n< br>"
+    assert scan_text("H<sub>2</sub>O<br>x\n<br>") == "H<sub>2</sub>O<br>x\n< br>"
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_html_is_taken_apart() -> None:
     ],
 )
 def test_leaving_something_out_joins_nothing(text: str, expected: str) -> None:
-    assert shown(text) == expected
+    assert scan_text(text) == expected
 
 
 def test_more_than_the_limit_is_not_held_back() -> None:
@@ -193,7 +193,7 @@ def test_more_than_the_limit_is_not_held_back() -> None:
         "https://",
     ],
 )
-def test_what_only_looks_like_an_allowed_host_is_not(url: str) -> None:
+def test_a_host_that_only_looks_like_an_allowed_one_is_not_allowed(url: str) -> None:
     assert not is_allowed_url(url, HOSTS)
 
 
@@ -267,12 +267,12 @@ def live_in(token: Token) -> Iterator[str]:
     if token.type == "link_open" and not re.match(r"https://good\.example(?:[/?#]|\Z)", target):
         yield target
     address = r"(?:https?://|(?<![^\W_])www\.)(?=\w)(?!good\.example)"
-    if token.type == "text" and re.search(address, _unlinked(token.content)):
+    if token.type == "text" and re.search(address, _remove_good_links(token.content)):
         yield token.content
 
 
-def _unlinked(text: str) -> str:
-    """Without what is one address of a known host."""
+def _remove_good_links(text: str) -> str:
+    """Removes each single address of the known host."""
     return re.sub(r"https://good\.example/(?:(?!://)[^\s<>`|)\[\]])*+", "", text)
 
 
@@ -287,7 +287,7 @@ def _unlinked(text: str) -> str:
 @example(f"- `a`\n- b\n\n[9]\n\n  {EVIL} `<img src=x>`")
 @example(f"[r]: https://good.example\n'a ` b'\n![x]({EVIL}) `x`")
 def test_no_reader_of_markdown_finds_anything_live_in_what_is_shown(text: str) -> None:
-    assert not list(live(shown(text)))
+    assert not list(live(scan_text(text)))
 
 
 @pytest.mark.parametrize("text", [f"![a]({EVIL})", f"[a]({EVIL})", EVIL, "<img src=x>", "<div>\n`<img src=x>`\n</div>"])

@@ -42,7 +42,7 @@ FORMS = [
 ]
 
 
-def shown(text: str, mark: str = "[{}]") -> str:
+def scan_text(text: str, mark: str = "[{}]") -> str:
     scanner = MarkerScanner(dict.fromkeys(KNOWN, ""), frozenset(), mark)
     return "".join(piece.text for piece in [*scanner.feed(text), *scanner.finish()])
 
@@ -54,46 +54,46 @@ def test_a_marker_names_its_passages(marker: str, named: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("marker", "named"), FORMS)
-def test_what_is_shown_is_canonical_and_only_what_resolves(marker: str, named: list[int]) -> None:
+def test_only_markers_that_resolve_are_shown_and_in_canonical_form(marker: str, named: list[int]) -> None:
     expected = "".join(f"[{n}]" for n in named)
-    assert shown(f"High {marker}.") == (f"High {expected}." if named else "High.")
+    assert scan_text(f"High {marker}.") == (f"High {expected}." if named else "High.")
 
 
 @pytest.mark.parametrize("cut", ["[1", "[", "[[2", "【1", "[1, ", "[^3"])
 def test_a_marker_that_the_text_breaks_off_in_is_left_out(cut: str) -> None:
-    assert shown(f"Keys are new {cut}") == ("Keys are new [" if cut == "[" else "Keys are new")
+    assert scan_text(f"Keys are new {cut}") == ("Keys are new [" if cut == "[" else "Keys are new")
 
 
 @pytest.mark.parametrize("text", ["[x]", "[]", "[1a]", "[a1]", "[1.5]", "[-1]", "[ 1]", "(1)", "a[i]", "1]", "[]1]"])
-def test_what_is_no_marker_stays(text: str) -> None:
-    assert shown(text) == text
+def test_text_that_is_not_a_marker_stays(text: str) -> None:
+    assert scan_text(text) == text
 
 
 def test_a_marker_that_names_nothing_goes_with_the_white_space_before_it() -> None:
-    assert shown("High [9]. Old \n [9] [1], new[9]") == "High. Old \n [1], new"
-    assert shown("[9] High") == "High"
-    assert shown("High.\n\n[9]\n\nOld") == "High.\n\nOld"
-    assert shown("# High\n[9] Old") == "# High\nOld"
-    assert shown("東京【9】は。") == "東京は。"
+    assert scan_text("High [9]. Old \n [9] [1], new[9]") == "High. Old \n [1], new"
+    assert scan_text("[9] High") == "High"
+    assert scan_text("High.\n\n[9]\n\nOld") == "High.\n\nOld"
+    assert scan_text("# High\n[9] Old") == "# High\nOld"
+    assert scan_text("東京【9】は。") == "東京は。"
 
 
 def test_a_hundred_markers_in_a_row_are_enough() -> None:
-    assert shown("High" + "[1], " * 200 + "old [2]").count("[") == 101
+    assert scan_text("High" + "[1], " * 200 + "old [2]").count("[") == 101
 
 
-def test_a_list_without_end_is_no_marker_and_looks_like_none() -> None:
+def test_a_list_without_end_is_not_a_marker_and_does_not_look_like_one() -> None:
     endless = "1" * 400
-    assert shown(f"High [{endless}].") == f"High ({endless}]."
+    assert scan_text(f"High [{endless}].") == f"High ({endless}]."
 
 
 def test_a_footnote_marker_is_written_as_one() -> None:
-    assert shown("High [1, 2] [9].", "[^{}]") == "High [^1][^2]."
+    assert scan_text("High [1, 2] [9].", "[^{}]") == "High [^1][^2]."
 
 
-def test_a_marker_is_told_as_soon_as_it_can_be_nothing_else() -> None:
+def test_a_marker_is_emitted_as_soon_as_it_can_be_nothing_else() -> None:
     scanner = MarkerScanner(dict.fromkeys(KNOWN, ""), frozenset())
-    told = ["".join(piece.text for piece in scanner.feed(character)) for character in "So [1] x"]
-    assert told == ["S", "o", "", "", "", "", " [1]", " x"]
+    outputs = ["".join(piece.text for piece in scanner.feed(character)) for character in "So [1] x"]
+    assert outputs == ["S", "o", "", "", "", "", " [1]", " x"]
 
 
 @pytest.mark.parametrize(("marker", "_named"), FORMS)
@@ -108,7 +108,7 @@ def test_neutralised_brackets_are_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("a ` b", "a ' b"),
         ("`a` b", "`a` b"),
@@ -118,8 +118,8 @@ def test_neutralised_brackets_are_round() -> None:
         (r"\` a `b` `", r"\` a `b` '"),
     ],
 )
-def test_a_backtick_that_closes_nothing_is_an_apostrophe(text: str, told: str) -> None:
-    assert replace_stray_backticks(text) == told
+def test_a_backtick_that_closes_nothing_is_an_apostrophe(text: str, expected: str) -> None:
+    assert replace_stray_backticks(text) == expected
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ HASHING = "embedding={type: hashing}"
 
 
 class Rarities:
-    """Of a corpus only what a generator asks for."""
+    """Term weights, which are all that a generator reads of a corpus."""
 
     async def idf(self, query: Query) -> Mapping[str, float]:  # noqa: ARG002
         return {"water": 3.0, "boil": 4.0}
@@ -35,46 +35,46 @@ class Rarities:
 RARITIES = Rarities()
 
 
-def configured(*overrides: str) -> Settings:
+def settings_of(*overrides: str) -> Settings:
     return load_settings(None, "default", [HASHING, *overrides], {})
 
 
-def answered(settings: Settings) -> tuple[str, list[str]]:
+def generate_answer(settings: Settings) -> tuple[str, list[str]]:
     """The text, and the errors of its stages."""
     water = passage(1, "Water boils at 100 °C.", title="Physics")
     prompt = Prompt(query=Query(text="When does water boil?"), passages=(water,))
 
-    async def told() -> tuple[str, list[str]]:
+    async def generate() -> tuple[str, list[str]]:
         async with aclosing(RemoteModels()) as remote:
             with recording() as stages:
                 pieces = [piece async for piece in build_generator(settings, RARITIES, remote).stream(prompt)]
         return "".join(pieces), [report.error for report in stages if report.stage == "model"]
 
-    return asyncio.run(told())
+    return asyncio.run(generate())
 
 
 def openai(url: str, *more: str) -> Settings:
-    return configured(f"generation={{type: openai, model: llama, base_url: '{url}', attempts: 1}}", *more)
+    return settings_of(f"generation={{type: openai, model: llama, base_url: '{url}', attempts: 1}}", *more)
 
 
 def test_without_a_language_model_sentences_are_quoted() -> None:
-    settings = configured("generation={type: extractive, sentences: 2, passages: 4, threshold: 0.5}")
-    chosen = build_generator(settings, RARITIES, RemoteModels())
-    assert isinstance(chosen, SentenceExtractor)
-    assert (chosen.sentences, chosen.passages, chosen.threshold) == (2, 4, 0.5)
+    settings = settings_of("generation={type: extractive, sentences: 2, passages: 4, threshold: 0.5}")
+    generator = build_generator(settings, RARITIES, RemoteModels())
+    assert isinstance(generator, SentenceExtractor)
+    assert (generator.sentences, generator.passages, generator.threshold) == (2, 4, 0.5)
 
 
 def test_an_endpoint_writes_and_where_it_does_not_sentences_are_quoted() -> None:
     with run_endpoint(stream_response("At 100 °C [1]."), error_response(503, {"error": "loading"})) as endpoint:
         settings = openai(endpoint.url, "generation.fallback=extractive")
-        assert answered(settings) == ("At 100 °C [1].", [""])
-        _, (error,) = answered(settings)
+        assert generate_answer(settings) == ("At 100 °C [1].", [""])
+        _, (error,) = generate_answer(settings)
     assert error.endswith("refused with 503: loading")
 
 
 def test_without_a_fallback_the_endpoint_is_alone() -> None:
     with run_endpoint(stream_response("At 100 °C [1].")) as endpoint:
-        assert answered(openai(endpoint.url, "generation.fallback=none")) == ("At 100 °C [1].", [])
+        assert generate_answer(openai(endpoint.url, "generation.fallback=none")) == ("At 100 °C [1].", [])
 
 
 def test_an_unknown_prompt_pack_is_refused_before_anything_is_asked() -> None:
@@ -82,20 +82,20 @@ def test_an_unknown_prompt_pack_is_refused_before_anything_is_asked() -> None:
         build_generator(openai("http://localhost:1", "prompt.pack=poetry"), RARITIES, RemoteModels())
 
 
-def test_an_object_of_ones_own_answers() -> None:
-    own = "generation={type: python, object: 'fakes.answering:ScriptedGenerator', arguments: {answers: []}}"
-    assert isinstance(build_generator(configured(own), RARITIES, RemoteModels()), ScriptedGenerator)
+def test_a_users_own_object_answers() -> None:
+    setting = "generation={type: python, object: 'fakes.answering:ScriptedGenerator', arguments: {answers: []}}"
+    assert isinstance(build_generator(settings_of(setting), RARITIES, RemoteModels()), ScriptedGenerator)
 
 
 def test_the_encoder_that_all_share_is_loaded_once() -> None:
-    assert load_shared_encoder(configured().embedding) is load_shared_encoder(configured().embedding)
-    assert load_shared_encoder(configured().embedding) is not load_shared_encoder(
-        configured("embedding.dimension=16").embedding
+    assert load_shared_encoder(settings_of().embedding) is load_shared_encoder(settings_of().embedding)
+    assert load_shared_encoder(settings_of().embedding) is not load_shared_encoder(
+        settings_of("embedding.dimension=16").embedding
     )
 
 
 def test_words_are_counted_where_no_model_reads() -> None:
-    assert build_token_counter(configured()).lengths(["Water boils.", ""]) == [3, 0]
+    assert build_token_counter(settings_of()).lengths(["Water boils.", ""]) == [3, 0]
 
 
 def test_the_tokens_of_a_model_are_estimated_by_its_bytes_and_digits() -> None:
@@ -105,8 +105,8 @@ def test_the_tokens_of_a_model_are_estimated_by_its_bytes_and_digits() -> None:
 
 def test_a_history_has_so_many_tokens_of_the_generators() -> None:
     settings = openai("http://localhost:1", "answering.history_tokens=7")
-    made = build_pipeline(settings, RARITIES, None, None, RemoteModels())  # type: ignore[arg-type]
-    assert (made.limits.history_tokens, made.lengths(["12 km"])) == (7, [3])
+    pipeline = build_pipeline(settings, RARITIES, None, None, RemoteModels())  # type: ignore[arg-type]
+    assert (pipeline.limits.history_tokens, pipeline.lengths(["12 km"])) == (7, [3])
 
 
 def test_a_tokenizer_that_is_nowhere_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

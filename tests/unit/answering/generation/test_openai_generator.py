@@ -49,12 +49,12 @@ class ConnectedGenerator:
             connect(self.endpoint, **self.settings) as client,
             aclosing(OpenAIGenerator(client, temperature=0.1, max_tokens=64).stream(prompt)) as pieces,
         ):
-            async for each in pieces:
-                yield each
+            async for piece in pieces:
+                yield piece
 
 
 @dataclass
-class Told:
+class StreamedAnswer:
     pieces: list[str] = field(default_factory=list)
     error: str = ""
     stages: Sequence[StageReport] = ()
@@ -64,30 +64,30 @@ class Told:
         return "".join(self.pieces)
 
 
-def told(answering: Generator) -> Told:
-    async def listened() -> Told:
-        heard = Told()
+def read_answer(answering: Generator) -> StreamedAnswer:
+    async def listen() -> StreamedAnswer:
+        answer = StreamedAnswer()
         with recording() as stages:
-            heard.stages = stages
+            answer.stages = stages
             try:
                 async with stage("generate"), aclosing(answering.stream(PROMPT)) as pieces:
-                    async for each in pieces:
-                        heard.pieces.append(each)
+                    async for piece in pieces:
+                        answer.pieces.append(piece)
             except GenerationError as error:
-                heard.error = str(error)
-        return heard
+                answer.error = str(error)
+        return answer
 
-    return asyncio.run(listened())
+    return asyncio.run(listen())
 
 
-def answered(*plays: ScriptedHttpResponse, **settings: Any) -> Told:
+def answer_from_endpoint(*plays: ScriptedHttpResponse, **settings: Any) -> StreamedAnswer:
     with run_endpoint(*plays) as endpoint:
-        return told(ConnectedGenerator(endpoint, settings))
+        return read_answer(ConnectedGenerator(endpoint, settings))
 
 
 def test_it_streams_what_the_model_writes_of_the_rendered_prompt() -> None:
     with run_endpoint(stream_response("At ", "100 °C", " [1].")) as endpoint:
-        assert told(ConnectedGenerator(endpoint)).pieces == ["At ", "100 °C", " [1]."]
+        assert read_answer(ConnectedGenerator(endpoint)).pieces == ["At ", "100 °C", " [1]."]
     (messages,) = endpoint.prompts
     assert [message["role"] for message in messages] == ["system", "user"]
     assert "Water boils at 100 °C." in messages[-1]["content"]
@@ -95,7 +95,7 @@ def test_it_streams_what_the_model_writes_of_the_rendered_prompt() -> None:
 
 
 def test_the_stage_around_has_the_tokens_and_the_time_of_the_first_one() -> None:
-    (report,) = answered(stream_response("At 100 °C [1].")).stages
+    (report,) = answer_from_endpoint(stream_response("At 100 °C [1].")).stages
     counted = {name: value for name, value in report.figures.items() if name != "first_token"}
     assert counted == {"prompt_tokens": 40, "completion_tokens": 4, "cached_tokens": 32}
     assert 0 < report.figures["first_token"] <= report.seconds
@@ -103,8 +103,8 @@ def test_the_stage_around_has_the_tokens_and_the_time_of_the_first_one() -> None
 
 def test_a_model_that_does_not_find_the_answer_says_nothing() -> None:
     for pieces in (["NOT IN ", "THE PASSAGES"], ["NOT IN THE PASSAGES."], ['"NOT IN THE PASSAGES"\n']):
-        heard = answered(stream_response(*pieces))
-        assert (heard.text.strip(), heard.error) == ("", "")
+        answer = answer_from_endpoint(stream_response(*pieces))
+        assert (answer.text.strip(), answer.error) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -118,23 +118,23 @@ def test_a_model_that_does_not_find_the_answer_says_nothing() -> None:
         ["Not in the passages."],
     ],
 )
-def test_what_is_said_after_that_or_in_other_letters_is_not_told_either(pieces: Sequence[str]) -> None:
-    heard = answered(stream_response(*pieces))
-    assert (heard.text, heard.error) == ("", "")
+def test_what_follows_that_or_is_in_other_letters_is_not_emitted_either(pieces: Sequence[str]) -> None:
+    answer = answer_from_endpoint(stream_response(*pieces))
+    assert (answer.text, answer.error) == ("", "")
 
 
-def test_a_sentence_that_goes_on_is_told() -> None:
+def test_a_sentence_that_goes_on_is_emitted() -> None:
     for text in (
         "Not in the passages but in my memory.",
         "The answer is NOT IN THE PASSAGES.",
         "NOT IN THE PASSAGESX",
     ):
-        assert answered(stream_response(*text)).text == text
+        assert answer_from_endpoint(stream_response(*text)).text == text
 
 
-def test_what_only_begins_like_that_is_told() -> None:
-    assert answered(stream_response("N", "OT IN ", "doubt [1].")).pieces == ["NOT IN doubt [1]."]
-    assert answered(stream_response("NOT")).text == "NOT"
+def test_a_text_that_only_begins_like_that_is_emitted() -> None:
+    assert answer_from_endpoint(stream_response("N", "OT IN ", "doubt [1].")).pieces == ["NOT IN doubt [1]."]
+    assert answer_from_endpoint(stream_response("NOT")).text == "NOT"
 
 
 @pytest.mark.parametrize(
@@ -146,30 +146,32 @@ def test_what_only_begins_like_that_is_told() -> None:
         (end("content_filter"), "the endpoint's content filter ended the answer"),
     ],
 )
-def test_an_answer_that_is_cut_is_told_as_far_as_it_came(steps: Sequence[Any], reason: str) -> None:
-    heard = answered(ScriptedHttpResponse(steps=[piece("At "), *steps]), stall_timeout=2.0 if HANG in steps else LONG)
-    assert heard.text == "At "
-    assert reason in heard.error
-    assert reason in heard.stages[0].error
+def test_an_answer_that_is_cut_is_emitted_as_far_as_it_came(steps: Sequence[Any], reason: str) -> None:
+    answer = answer_from_endpoint(
+        ScriptedHttpResponse(steps=[piece("At "), *steps]), stall_timeout=2.0 if HANG in steps else LONG
+    )
+    assert answer.text == "At "
+    assert reason in answer.error
+    assert reason in answer.stages[0].error
 
 
 def test_a_reader_who_leaves_ends_the_work_at_the_endpoint() -> None:
     with run_endpoint(ScriptedHttpResponse(steps=[piece("At "), HANG])) as endpoint:
 
-        async def left() -> bool:
+        async def leave_after_one_piece() -> bool:
             async with aclosing(ConnectedGenerator(endpoint).stream(PROMPT)) as pieces:
                 assert await anext(pieces) == "At "
             return await asyncio.to_thread(endpoint.client_left.wait, LONG)
 
-        assert asyncio.run(left())
+        assert asyncio.run(leave_after_one_piece())
 
 
-def test_where_the_first_generator_gives_no_word_the_second_answers_and_the_report_says_so() -> None:
+def test_if_the_first_generator_writes_no_word_the_second_answers_and_the_report_records_it() -> None:
     quoting = ScriptedGenerator(answers=[["Water boils at 100 °C. [1]"]])
     with run_endpoint(error_response(503, {"error": {"message": "loading"}})) as endpoint:
-        heard = told(Fallback(ConnectedGenerator(endpoint), quoting))
-    assert (heard.text, heard.error) == ("Water boils at 100 °C. [1]", "")
-    model, around = heard.stages
+        answer = read_answer(Fallback(ConnectedGenerator(endpoint), quoting))
+    assert (answer.text, answer.error) == ("Water boils at 100 °C. [1]", "")
+    model, around = answer.stages
     assert (model.stage, model.parent, around.error) == ("model", "generate", "")
     assert model.error.endswith("refused with 503: loading")
     assert quoting.prompts == [PROMPT]
@@ -177,23 +179,23 @@ def test_where_the_first_generator_gives_no_word_the_second_answers_and_the_repo
 
 @pytest.mark.parametrize("pieces", [[], [""], [" ", "\n"], ['""'], ["..."]])
 def test_an_empty_answer_is_a_failure_and_the_second_generator_answers(pieces: Sequence[str]) -> None:
-    assert answered(stream_response(*pieces)).error == "the language model sent an empty answer"
+    assert answer_from_endpoint(stream_response(*pieces)).error == "the language model sent an empty answer"
     with run_endpoint(stream_response(*pieces)) as endpoint:
-        heard = told(Fallback(ConnectedGenerator(endpoint), ScriptedGenerator(answers=[["Quoted. [1]"]])))
-    assert (heard.text, heard.error) == ("Quoted. [1]", "")
-    assert [report.error for report in heard.stages if report.stage == "model"] == [
+        answer = read_answer(Fallback(ConnectedGenerator(endpoint), ScriptedGenerator(answers=[["Quoted. [1]"]])))
+    assert (answer.text, answer.error) == ("Quoted. [1]", "")
+    assert [report.error for report in answer.stages if report.stage == "model"] == [
         "the language model sent an empty answer"
     ]
 
 
 def test_a_refused_key_is_reported_with_the_setting_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     refusal = error_response(401, {"error": {"message": "bad key"}})
-    assert answered(refusal).error.endswith(
+    assert answer_from_endpoint(refusal).error.endswith(
         "refused with 401: bad key (no key was sent: set api_key to a reference such as env:MODEL_API_KEY)"
     )
     monkeypatch.setenv("MODEL_KEY", "sk-canary-123456")
     with run_endpoint(refusal) as endpoint:
-        error = told(ConnectedGenerator(endpoint, {"api_key_env": "MODEL_KEY"})).error
+        error = read_answer(ConnectedGenerator(endpoint, {"api_key_env": "MODEL_KEY"})).error
     assert error.endswith("refused with 401: bad key (check the key in MODEL_KEY)")
 
 
@@ -204,8 +206,8 @@ def test_the_second_generator_is_not_asked_if_the_first_one_answers_or_says_that
     ):
         quoting = ScriptedGenerator(answers=[])
         with run_endpoint(play) as endpoint:
-            heard = told(Fallback(ConnectedGenerator(endpoint), quoting))
-        assert (heard.text, [report.error for report in heard.stages]) == (text, ["", ""])
+            answer = read_answer(Fallback(ConnectedGenerator(endpoint), quoting))
+        assert (answer.text, [report.error for report in answer.stages]) == (text, ["", ""])
         assert quoting.prompts == []
 
 
@@ -232,29 +234,29 @@ def test_a_model_that_hangs_leaves_time_for_the_second_generator() -> None:
 def test_an_answer_that_breaks_off_is_not_continued_by_another() -> None:
     quoting = ScriptedGenerator(answers=[])
     with run_endpoint(ScriptedHttpResponse(steps=[piece("At "), CUT])) as endpoint:
-        heard = told(Fallback(ConnectedGenerator(endpoint), quoting))
-    assert heard.text == "At "
-    assert "broke off" in heard.error
+        answer = read_answer(Fallback(ConnectedGenerator(endpoint), quoting))
+    assert answer.text == "At "
+    assert "broke off" in answer.error
     assert quoting.prompts == []
 
 
 @pytest.mark.parametrize("wrong", [UsageError("a setting"), RuntimeError("a bug")])
 def test_the_second_generator_hides_no_mistake_of_ours(wrong: Exception) -> None:
     with pytest.raises(type(wrong)):
-        told(Fallback(ScriptedGenerator(answers=[[]], error=wrong), ScriptedGenerator(answers=[])))
+        read_answer(Fallback(ScriptedGenerator(answers=[[]], error=wrong), ScriptedGenerator(answers=[])))
 
 
-def test_any_part_that_is_away_is_replaced() -> None:
-    away = ScriptedGenerator(answers=[[]], error=ModelError("no weights"))
-    assert told(Fallback(away, ScriptedGenerator(answers=[["Quoted."]]))).text == "Quoted."
+def test_any_generator_that_fails_is_replaced() -> None:
+    broken = ScriptedGenerator(answers=[[]], error=ModelError("no weights"))
+    assert read_answer(Fallback(broken, ScriptedGenerator(answers=[["Quoted."]]))).text == "Quoted."
 
 
 def test_leaving_closes_the_generator_that_answers() -> None:
-    async def left(first: ScriptedGenerator) -> None:
+    async def leave_after_one_piece(first: ScriptedGenerator) -> None:
         pieces: AsyncGenerator[str, None] = Fallback(first, ScriptedGenerator(answers=[])).stream(PROMPT)
         async with aclosing(pieces):
             await anext(pieces)
 
     writing = ScriptedGenerator(answers=[["At ", "100 °C"]])
-    asyncio.run(left(writing))
+    asyncio.run(leave_after_one_piece(writing))
     assert writing.closed == 1

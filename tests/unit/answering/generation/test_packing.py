@@ -102,7 +102,7 @@ def test_chunks_with_a_gap_or_of_two_documents_stay_apart() -> None:
     assert len(pack([span(KEYS, 0, 25), span(LEAVE, 25, 50, document=2)], packing(), words)) == 2
 
 
-def test_by_document_its_passages_stand_together_in_text_order() -> None:
+def test_by_document_its_passages_are_together_in_text_order() -> None:
     hits = [span(KEYS, 57, 76, 0.9), hit(LEAVE, 0.8, document=2), span(KEYS, 0, 25, 0.7)]
     assert texts(pack(hits, packing(), words)) == [KEYS[57:76], LEAVE, KEYS[:25]]
     by_document = pack(hits, packing(order="document"), words)
@@ -110,13 +110,13 @@ def test_by_document_its_passages_stand_together_in_text_order() -> None:
     assert [passage.n for passage in by_document] == [1, 2, 3]
 
 
-def test_what_does_not_fit_is_skipped_whole_and_shorter_ones_behind_it_come_in() -> None:
+def test_a_passage_that_does_not_fit_is_skipped_and_shorter_ones_after_it_are_packed() -> None:
     hits = [hit("one two three", document=1), hit("a b c d e f", document=2), hit("four five", document=3)]
     assert texts(pack(hits, packing(tokens=5), words)) == ["one two three", "four five"]
     assert texts(pack(hits, packing(tokens=11), words)) == ["one two three", "a b c d e f", "four five"]
 
 
-def test_headings_count_against_the_tokens_and_are_no_part_of_the_text() -> None:
+def test_headings_count_against_the_tokens_and_are_not_part_of_the_text() -> None:
     hits = [hit("one two three", 2.0, title="Sums", prefix="Sums\nOn counting"), hit("four five", 1.0, document=2)]
     assert len(pack(hits, packing(tokens=8), words)) == 2
     (passage,) = pack(hits, packing(tokens=7), words)
@@ -156,7 +156,7 @@ def test_past_the_most_passages_only_what_lengthens_one_comes_in() -> None:
 @pytest.mark.parametrize(
     ("tokens", "text"), [(15, KEYS[:76]), (14, KEYS[:56]), (4, KEYS[:25]), (3, "Keys are rotated")]
 )
-def test_a_best_hit_above_the_tokens_is_the_only_passage_cut_behind_a_sentence_or_else_a_word(
+def test_a_best_hit_above_the_tokens_is_the_only_passage_cut_after_a_sentence_or_else_a_word(
     tokens: int, text: str
 ) -> None:
     assert texts(pack([hit(KEYS), hit("So.", document=2)], packing(tokens=tokens), words)) == [text]
@@ -187,10 +187,10 @@ def test_a_number_of_its_own_keeps_a_text_whatever_else_is_equal() -> None:
 
 def test_less_than_three_words_equal_only_themselves() -> None:
     hits = [hit("See above."), hit("see above", document=2), hit("Above", document=3), hit("...", document=4)]
-    assert [each.chunk.document_id.int for each in drop_near_duplicates(hits, 0.9)] == [1, 3, 4]
+    assert [hit.chunk.document_id.int for hit in drop_near_duplicates(hits, 0.9)] == [1, 3, 4]
 
 
-def test_weighted_notes_tell_the_score_scaled_over_the_passages() -> None:
+def test_weighted_notes_show_the_score_scaled_over_the_passages() -> None:
     scores = [9.0, 7.1, 7.0, 4.1, 4.0, -1.0]  # 1, .81, .8, .51, .5, 0
     hits = [hit(f"{score} is a score", score, document=n) for n, score in enumerate(scores)]
     assert notes(pack(hits, packing(strategy="weighted"), words)) == [
@@ -222,8 +222,8 @@ def test_recency_is_newest_first_undated_last_in_either_order() -> None:
 
 
 def test_a_past_interaction_is_noted_with_its_question() -> None:
-    said = {"turns_ago": 2, "question": "How often are keys rotated?"}
-    (passage,) = pack([hit("Monthly.", metadata=said)], packing(strategy="recency"), words)
+    metadata = {"turns_ago": 2, "question": "How often are keys rotated?"}
+    (passage,) = pack([hit("Monthly.", metadata=metadata)], packing(strategy="recency"), words)
     assert counted_text(passage) == "[2 turns ago] Query: How often are keys rotated? Answer:\nMonthly."
 
 
@@ -254,7 +254,7 @@ def test_a_template_that_cannot_be_filled_is_refused_by_name(template: str, rule
 
 
 @pytest.mark.parametrize(
-    ("ago", "told"),
+    ("ago", "text"),
     [
         (timedelta(days=-5), "today"),
         (timedelta(hours=23), "today"),
@@ -265,12 +265,12 @@ def test_a_template_that_cannot_be_filled_is_refused_by_name(template: str, rule
         (timedelta(days=365), "1 year ago"),
     ],
 )
-def test_an_age_is_told_in_its_largest_whole_unit(ago: timedelta, told: str) -> None:
-    assert age(NOW - ago, NOW) == told
+def test_an_age_is_formatted_in_its_largest_whole_unit(ago: timedelta, text: str) -> None:
+    assert age(NOW - ago, NOW) == text
 
 
 sentences = st.lists(st.sampled_from(["key", "day", "new", "10", "mg", "lock", "Ω"]), min_size=1, max_size=6).map(
-    lambda found: " ".join(found).capitalize() + "."
+    lambda terms: " ".join(terms).capitalize() + "."
 )
 documents = st.lists(st.lists(sentences, min_size=3, max_size=12).map(" ".join), min_size=1, max_size=3)
 
@@ -286,8 +286,8 @@ def corpora(draw: st.DrawFn) -> tuple[list[str], list[Hit]]:
         start, end = sorted(draw(st.tuples(ends, ends).filter(lambda pair: pair[0] != pair[1])))
         origin = {"title": draw(st.sampled_from(["", "Keys"])), "updated_at": NOW - timedelta(days=document)}
         hits.append(span(written[document], start, end, draw(st.integers(-9, 9)), document, **origin))
-    unique = {each.chunk.start + 1000 * each.chunk.document_id.int: each for each in hits}
-    return written, sorted(unique.values(), key=lambda each: -each.score)
+    unique = {hit.chunk.start + 1000 * hit.chunk.document_id.int: hit for hit in hits}
+    return written, sorted(unique.values(), key=lambda hit: -hit.score)
 
 
 packings = st.builds(
@@ -336,7 +336,7 @@ def test_a_passage_is_its_chunks_in_text_order_without_gaps_and_touches_no_other
 
 @calmly
 @given(corpora(), packings)
-def test_passages_stand_in_the_order_that_was_asked_for(corpus: tuple[list[str], list[Hit]], packing: Packing) -> None:
+def test_passages_are_in_the_requested_order(corpus: tuple[list[str], list[Hit]], packing: Packing) -> None:
     _, hits = corpus
     passages = pack(hits, packing, letters)
     ranks = [min(hits.index(hit) for hit in hits if hit.chunk in passage.chunks) for passage in passages]
@@ -357,12 +357,14 @@ def test_passages_stand_in_the_order_that_was_asked_for(corpus: tuple[list[str],
 
 @calmly
 @given(corpora())
-def test_what_is_left_out_as_a_duplicate_has_its_words_in_a_better_hit(corpus: tuple[list[str], list[Hit]]) -> None:
+def test_a_dropped_duplicate_has_its_words_in_a_better_hit(corpus: tuple[list[str], list[Hit]]) -> None:
     _, hits = corpus
-    kept = drop_near_duplicates(hits, 1.0)
-    assert kept == [hit for hit in hits if hit in kept]
-    for place, left in enumerate(hits):
-        assert left in kept or any(vocabulary(left) <= vocabulary(better) for better in hits[:place] if better in kept)
+    remaining = drop_near_duplicates(hits, 1.0)
+    assert remaining == [hit for hit in hits if hit in remaining]
+    for place, candidate in enumerate(hits):
+        assert candidate in remaining or any(
+            vocabulary(candidate) <= vocabulary(better) for better in hits[:place] if better in remaining
+        )
 
 
 def vocabulary(hit: Hit) -> set[str]:

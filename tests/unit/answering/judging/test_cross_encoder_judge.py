@@ -29,7 +29,7 @@ def of_three(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_models.bert_files(tmp_path_factory.mktemp("three"), "ForSequenceClassification", names=CLASSES)
 
 
-def judged(
+def judge_answer(
     folder: Path, answer: Answer = ANSWER, passages: list[Passage] = PASSAGES, weights: torch.dtype = torch.float32
 ) -> Verdict:
     thresholds = Thresholds(supported=0.5, partial=0.3)
@@ -55,9 +55,9 @@ def test_the_sigmoid_of_one_label_with_the_passage_first_and_the_best_of_those_t
     first, *others = PASSAGES
     expected = [
         probability(first, "Keys rotate weekly"),
-        max(probability(each, "Doors are of oak") for each in others),
+        max(probability(text, "Doors are of oak") for text in others),
     ]
-    verdict = judged(of_one)
+    verdict = judge_answer(of_one)
     assert [claim.score for claim in verdict.claims] == pytest.approx(expected, abs=1e-5)
     assert verdict.score == pytest.approx(np.mean(expected), abs=1e-5)
     assert verdict.method == "cross-encoder"
@@ -66,15 +66,15 @@ def test_the_sigmoid_of_one_label_with_the_passage_first_and_the_best_of_those_t
 def test_a_passage_is_read_below_the_headings_of_its_first_chunk(of_one: Path) -> None:
     plain = PASSAGES[0]
     headed = replace(plain, chunks=(replace(plain.chunks[0], prefix="a house"), *plain.chunks))
-    (claim,) = judged(of_one, cite_markers("Keys rotate weekly [1]."), [headed]).claims
+    (claim,) = judge_answer(of_one, cite_markers("Keys rotate weekly [1]."), [headed]).claims
     expected = 1 / (1 + np.exp(-logits(of_one, "a house\nrotate the keys weekly", "Keys rotate weekly")[0]))
     assert claim.score == pytest.approx(expected, abs=1e-5)
 
 
-def test_of_several_labels_the_share_of_the_one_that_is_named(of_three: Path) -> None:
+def test_the_score_is_the_share_of_the_named_one_of_several_labels(of_three: Path) -> None:
     scores = logits(of_three, PASSAGES[0].text, "Keys rotate weekly")
     share = np.exp(scores[1]) / np.exp(scores).sum()
-    assert judged(of_three).claims[0].score == pytest.approx(share, abs=1e-5)
+    assert judge_answer(of_three).claims[0].score == pytest.approx(share, abs=1e-5)
 
 
 def test_a_label_that_the_model_has_not_is_refused_with_those_that_it_has(of_three: Path) -> None:
@@ -83,21 +83,21 @@ def test_a_label_that_the_model_has_not_is_refused_with_those_that_it_has(of_thr
 
 
 def test_bf16_is_near_fp32(of_three: Path) -> None:
-    halved = [claim.score for claim in judged(of_three, weights=torch.bfloat16).claims]
-    assert halved == pytest.approx([claim.score for claim in judged(of_three).claims], abs=0.1)
+    halved = [claim.score for claim in judge_answer(of_three, weights=torch.bfloat16).claims]
+    assert halved == pytest.approx([claim.score for claim in judge_answer(of_three).claims], abs=0.1)
 
 
 def test_without_passages_every_claim_is_unsupported(of_one: Path) -> None:
-    verdict = judged(of_one, passages=[])
+    verdict = judge_answer(of_one, passages=[])
     assert {(claim.grade, claim.score) for claim in verdict.claims} == {("unsupported", 0.0)}
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be loaded as a cross-encoder"):
-        judged(tmp_path)
+        judge_answer(tmp_path)
 
 
-def test_a_score_that_is_no_number_is_the_judges_failure(of_one: Path) -> None:
+def test_a_score_that_is_not_a_number_is_the_judges_failure(of_one: Path) -> None:
     loaded = load_classifier(of_one, torch.float32, "cpu", "")
     next(loaded.model.parameters()).data.fill_(torch.nan)
     judge = CrossEncoderJudge(shared_classifier(lambda: loaded, 2), Thresholds(supported=0.5, partial=0.3))

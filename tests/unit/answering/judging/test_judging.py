@@ -33,23 +33,23 @@ from rag_core.wiring.models import RemoteModels
 HASHING = HashingEmbedder(type="hashing")
 
 
-def written(chosen: JudgeSettings) -> Settings:
+def settings_with_judge(judge: JudgeSettings) -> Settings:
     settings = load_settings(environment={})
-    guard = settings.guard.model_copy(update={"judge": chosen})
+    guard = settings.guard.model_copy(update={"judge": judge})
     generation = OpenAIGenerator(type="openai", model="acme")
     return settings.model_copy(update={"guard": guard, "generation": generation, "embedding": HASHING})
 
 
 @pytest.mark.parametrize(
-    ("chosen", "made"),
+    ("judge", "judge_class"),
     [
         (LexicalJudge(type="lexical"), Lexical),
         (LlmJudge(type="llm", model="acme"), LanguageModel),
         (PythonObject(type="python", object="fakes.answering:ScriptedJudge"), ScriptedJudge),
     ],
 )
-def test_each_type_makes_its_judge(chosen: JudgeSettings, made: type[Any]) -> None:
-    assert isinstance(build_judge(written(chosen), RemoteModels()), made)
+def test_each_type_makes_its_judge(judge: JudgeSettings, judge_class: type[Any]) -> None:
+    assert isinstance(build_judge(settings_with_judge(judge), RemoteModels()), judge_class)
 
 
 def test_quotes_are_checked_whatever_judge_is_chosen() -> None:
@@ -65,17 +65,17 @@ def test_profiles_with_the_same_settings_share_a_classifier(tmp_path: Path) -> N
 
 def test_a_model_that_is_not_there_is_named_when_it_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    made = build_local_judge(CrossEncoderJudge(type="cross_encoder", model="acme/not-there"), HASHING)
+    judge = build_local_judge(CrossEncoderJudge(type="cross_encoder", model="acme/not-there"), HASHING)
     with pytest.raises(ModelError, match="model acme/not-there is not a folder"):
-        asyncio.run(made.judge(Answer(text="Keys last."), [passage(1, "Keys last.")]))
+        asyncio.run(judge.judge(Answer(text="Keys last."), [passage(1, "Keys last.")]))
 
 
 def test_a_gpu_that_is_not_there_is_refused_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     model = str(tiny_models.bert_files(tmp_path, "ForSequenceClassification"))
-    made = build_local_judge(CrossEncoderJudge(type="cross_encoder", model=model, device="cuda"), HASHING)
+    judge = build_local_judge(CrossEncoderJudge(type="cross_encoder", model=model, device="cuda"), HASHING)
     with pytest.raises(ModelError, match=r"guard\.judge\.device is cuda, but PyTorch .* finds no GPU: "):
-        asyncio.run(made.judge(Answer(text="Keys last."), [passage(1, "Keys last.")]))
+        asyncio.run(judge.judge(Answer(text="Keys last."), [passage(1, "Keys last.")]))
 
 
 def test_a_label_that_the_model_has_not_is_refused_before_the_first_answer(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_label_that_the_model_has_not_is_refused_before_the_first_answer(tmp_p
 
 
 @pytest.mark.model
-def test_the_lexical_judge_compares_the_vectors_of_tokens_where_the_embedder_tells_them() -> None:
+def test_the_lexical_judge_compares_the_vectors_of_tokens_if_the_embedder_has_them() -> None:
     answer, source = Answer(text="Each key is exchanged monthly."), [passage(1, "All keys are rotated every month.")]
     settings = LexicalJudge(type="lexical")
     plain = asyncio.run(build_local_judge(settings, HASHING).judge(answer, source))

@@ -42,18 +42,18 @@ class ScriptedTokens:
         return TokenVectors(rows, tuple((int(a), int(a) + n) for a, n in zip(starts, lengths, strict=False)))
 
 
-def judged(answer: Answer, *passages: Passage, encoder: ScriptedTokens | None = None) -> Verdict:
+def judge_answer(answer: Answer, *passages: Passage, encoder: ScriptedTokens | None = None) -> Verdict:
     nearness = TokenSimilarity(encoder) if encoder else None
     judge = LexicalJudge(Thresholds(supported=0.6, partial=0.45), nearness)
     return asyncio.run(judge.judge(answer, passages or (KEYS, DOORS)))
 
 
 def one(text: str, *passages: Passage, encoder: ScriptedTokens | None = None) -> tuple[str, float, str]:
-    (claim,) = judged(cite_markers(text), *passages, encoder=encoder).claims
+    (claim,) = judge_answer(cite_markers(text), *passages, encoder=encoder).claims
     return claim.grade, claim.score, claim.reason
 
 
-def test_what_the_passages_say_is_supported_and_nothing_speaks_against_it() -> None:
+def test_a_claim_of_the_passages_is_supported_if_nothing_contradicts_it() -> None:
     assert one("The keys of the Berlin office are rotated every 90 days [1].") == ("supported", 1.0, "")
 
 
@@ -132,7 +132,7 @@ def test_a_number_is_in_its_place_if_one_of_its_neighbours_in_any_passage_is_nea
     assert one("Gold is heavy: 90.", PLANS, far)[0] == "supported"
 
 
-def test_with_vectors_half_of_the_score_is_how_near_the_two_farthest_words_come() -> None:
+def test_half_of_the_score_with_vectors_is_the_similarity_of_the_two_farthest_words() -> None:
     claim = "Wooden doors are watched."
     assert one(claim)[1] == pytest.approx(2 / 3)
     assert one(claim, encoder=ScriptedTokens())[1] == pytest.approx(0.5 * 2 / 3)
@@ -140,15 +140,15 @@ def test_with_vectors_half_of_the_score_is_how_near_the_two_farthest_words_come(
 
 
 def test_the_score_of_an_answer_is_that_of_its_claims_read_as_one() -> None:
-    verdict = judged(cite_markers("The keys are rotated every 90 days [1]. Unicorns sing [2]."))
+    verdict = judge_answer(cite_markers("The keys are rotated every 90 days [1]. Unicorns sing [2]."))
     assert [claim.score for claim in verdict.claims] == [1.0, 0.0]
     assert (verdict.grade, verdict.score, verdict.method) == ("partial", pytest.approx(5 / 7), "lexical proxy")
 
 
 def test_spans_are_those_of_the_citations_so_that_each_gets_its_grade() -> None:
     answer = cite_markers("The keys are rotated every 90 days [1]. Unicorns sing [2].")
-    verdict = judged(answer)
-    assert {(claim.start, claim.end) for claim in verdict.claims} == {each.claim for each in answer.citations}
+    verdict = judge_answer(answer)
+    assert {(claim.start, claim.end) for claim in verdict.claims} == {citation.claim for citation in answer.citations}
     assert list(grades(answer, verdict).values()) == ["supported", "unsupported"]
 
 
@@ -196,7 +196,7 @@ def test_the_reason_names_the_language_of_a_claim_that_is_unchecked() -> None:
 
 def test_a_short_claim_is_in_the_language_of_the_answer() -> None:
     assert one("So etwa.", ENGLISH)[0] == "unsupported"
-    verdict = judged(Answer(text="So etwa. Jede Kopie läuft in einem getrennten Vorgang."), ENGLISH)
+    verdict = judge_answer(Answer(text="So etwa. Jede Kopie läuft in einem getrennten Vorgang."), ENGLISH)
     assert [claim.grade for claim in verdict.claims] == ["unchecked", "unchecked"]
     assert (verdict.grade, verdict.score) == ("unchecked", 0.0)
 
@@ -217,13 +217,13 @@ def test_work_that_nobody_waits_for_ends_with_its_claim() -> None:
     texts: list[str] = []
 
     class Waiting(ScriptedTokens):
-        def token_vectors(self, given: Sequence[str]) -> list[TokenVectors]:
-            texts.extend(given)
+        def token_vectors(self, batch: Sequence[str]) -> list[TokenVectors]:
+            texts.extend(batch)
             entered.set()
             cancelled.wait(timeout=30)
-            return super().token_vectors(given)
+            return super().token_vectors(batch)
 
-    async def abandoned() -> None:
+    async def cancel_judging() -> None:
         judge = LexicalJudge(Thresholds(supported=0.6, partial=0.45), TokenSimilarity(Waiting()))
         judging = asyncio.create_task(judge.judge(Answer(text="Keys last. Doors last. Locks last."), (KEYS,)))
         await asyncio.to_thread(entered.wait, 30)
@@ -232,5 +232,5 @@ def test_work_that_nobody_waits_for_ends_with_its_claim() -> None:
             await judging
         cancelled.set()
 
-    asyncio.run(abandoned())  # joins the threads
+    asyncio.run(cancel_judging())  # joins the threads
     assert [text for text in texts if text.endswith("last.")] == ["Keys last."]

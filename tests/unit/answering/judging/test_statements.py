@@ -9,12 +9,12 @@ from rag_core.types import Answer, CitationStyle
 PASSAGES = [passage(1, "Keys are of steel."), passage(2, "Doors are of oak.")]
 
 
-def stated(answer: Answer) -> list[Statement]:
+def statements_of(answer: Answer) -> list[Statement]:
     return find_statements(answer, PASSAGES)
 
 
 def read(answer: Answer) -> list[tuple[str, list[int]]]:
-    return [(each.text, [passage.n for passage in each.passages]) for each in stated(answer)]
+    return [(statement.text, [passage.n for passage in statement.passages]) for statement in statements_of(answer)]
 
 
 def test_a_sentence_is_judged_by_the_passages_that_it_cites_and_by_all_if_it_cites_none() -> None:
@@ -28,8 +28,8 @@ def test_a_sentence_is_judged_by_the_passages_that_it_cites_and_by_all_if_it_cit
 
 def test_claims_have_the_spans_of_the_citations() -> None:
     answer = cite_markers("Keys are of steel [1]. Doors are of oak. [2] All of them last.")
-    spans = [(each.start, each.end) for each in stated(answer)]
-    assert spans[:2] == [each.claim for each in answer.citations]
+    spans = [(statement.start, statement.end) for statement in statements_of(answer)]
+    assert spans[:2] == [citation.claim for citation in answer.citations]
     assert [answer.text[start:end] for start, end in spans] == [
         "Keys are of steel",
         "Doors are of oak.",
@@ -37,24 +37,28 @@ def test_claims_have_the_spans_of_the_citations() -> None:
     ]
 
 
-def test_what_stands_behind_a_marker_does_not_escape() -> None:
+def test_text_after_a_marker_does_not_escape() -> None:
     answer = cite_markers("Keys are of steel [1] and doors of glass.")
     assert read(answer) == [("Keys are of steel", [1]), ("Keys are of steel and doors of glass.", [1])]
 
 
 def test_headings_code_and_rows_of_dashes_state_nothing() -> None:
     text = "# Keys and doors\n\nKeys are of steel.\n\n```\nopen(door)\n```\n\n| what | of |\n|---|---|\n| door | oak |"
-    assert [each.text for each in stated(Answer(text=text))] == ["Keys are of steel.", "what | of", "door | oak"]
+    assert [statement.text for statement in statements_of(Answer(text=text))] == [
+        "Keys are of steel.",
+        "what | of",
+        "door | oak",
+    ]
 
 
-def test_bullets_and_their_numbers_are_no_part_of_a_claim() -> None:
+def test_bullets_and_their_numbers_are_not_part_of_a_claim() -> None:
     answer = Answer(text="- Keys are\n  of steel.\n2. Doors are of oak.")
-    assert [each.text for each in stated(answer)] == ["Keys are of steel.", "Doors are of oak."]
+    assert [statement.text for statement in statements_of(answer)] == ["Keys are of steel.", "Doors are of oak."]
 
 
-def test_what_looks_like_a_bullet_inside_a_sentence_stays() -> None:
+def test_text_like_a_bullet_inside_a_sentence_stays() -> None:
     answer = Answer(text="Water - H2O (see 1) boils - at 100 °C.")
-    assert [each.text for each in stated(answer)] == ["Water - H2O (see 1) boils - at 100 °C."]
+    assert [statement.text for statement in statements_of(answer)] == ["Water - H2O (see 1) boils - at 100 °C."]
 
 
 def test_a_marker_before_any_word_claims_nothing() -> None:
@@ -63,10 +67,10 @@ def test_a_marker_before_any_word_claims_nothing() -> None:
 
 
 def test_an_answer_without_words_states_nothing() -> None:
-    assert stated(Answer(text="")) == stated(Answer(text=" ... ")) == []
+    assert statements_of(Answer(text="")) == statements_of(Answer(text=" ... ")) == []
 
 
-def test_a_citation_of_a_passage_that_is_not_given_counts_as_none() -> None:
+def test_a_citation_of_a_missing_passage_counts_as_none() -> None:
     assert read(cite_markers("Keys are of steel [9].")) == [("Keys are of steel", [1, 2])]
 
 
@@ -74,7 +78,9 @@ def test_a_citation_of_a_passage_that_is_not_given_counts_as_none() -> None:
 def test_lists_of_sources_state_nothing(style: CitationStyle) -> None:
     answer = cite("Keys are of steel [1]. Doors are of oak [2].", PASSAGES, "default", style)
     assert read(answer) == [("Keys are of steel", [1]), ("Doors are of oak", [2])]
-    assert {(each.start, each.end) for each in stated(answer)} == {each.claim for each in answer.citations}
+    assert {(statement.start, statement.end) for statement in statements_of(answer)} == {
+        citation.claim for citation in answer.citations
+    }
 
 
 @pytest.mark.parametrize(
@@ -86,9 +92,9 @@ def test_lists_of_sources_state_nothing(style: CitationStyle) -> None:
         "[^1]: Document 1\n[^9]: Document 9",
     ],
 )
-def test_a_list_of_sources_that_tells_more_than_is_cited_states_it(listed: str) -> None:
+def test_a_list_of_sources_with_more_than_is_cited_states_it(listed: str) -> None:
     answer = cite_markers(f"Keys are of steel [1].\n\n{listed}")
-    assert len(stated(answer)) > 1
+    assert len(statements_of(answer)) > 1
 
 
 def test_a_list_of_sources_amid_an_answer_states_what_it_lists() -> None:
@@ -100,7 +106,7 @@ def test_a_source_whose_title_has_lost_a_link_states_nothing() -> None:
     named = passage(1, "Keys are of steel.", title="Keys, see https://evil.example/a")
     answer = cite("Keys are of steel [1].", [named], "default", "endnote")
     assert "(link removed)" in answer.text
-    assert [each.text for each in find_statements(answer, [named])] == ["Keys are of steel"]
+    assert [statement.text for statement in find_statements(answer, [named])] == ["Keys are of steel"]
 
 
 @pytest.mark.parametrize(
@@ -112,10 +118,10 @@ def test_headings_and_code_have_words_and_numbers_of_lists_have_none(text: str, 
 
 
 def test_the_number_of_a_list_states_nothing_where_its_sentence_is_still_to_come() -> None:
-    assert stated(Answer(text="2. ")) == []
-    assert [each.text for each in stated(Answer(text="42."))] == ["42."]
+    assert statements_of(Answer(text="2. ")) == []
+    assert [statement.text for statement in statements_of(Answer(text="42."))] == ["42."]
 
 
-def test_markers_and_the_list_of_sources_are_no_words() -> None:
+def test_markers_and_the_list_of_sources_are_not_words() -> None:
     answer = Answer(text="[^1]\n\n[^1]: Document 1", citations=(citation(1, claim=(0, 0), span=(0, 4)),))
     assert not has_words(answer)

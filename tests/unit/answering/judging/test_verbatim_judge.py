@@ -33,13 +33,13 @@ def test_a_quote_is_supported_whatever_its_white_space_marks_and_markers_became(
     assert grade(quoting_answer(quote, KEYS, text)) == "supported"
 
 
-def test_a_backtick_may_have_become_an_apostrophe() -> None:
+def test_a_backtick_can_have_become_an_apostrophe() -> None:
     source = passage(1, "Press ` to quote.")
     answer = quoting_answer("Press ` to quote.", source, "Press ' to quote. [1]")
     assert asyncio.run(VerbatimJudge().judge(answer, [source])).grade == "supported"
 
 
-def test_a_claim_may_be_of_several_quotes_and_has_no_word_besides() -> None:
+def test_a_claim_can_be_of_several_quotes_and_has_no_other_word() -> None:
     first, second = (quoting_answer(quote, KEYS, f"{text} [1]") for quote, text in QUOTED)
     text = f"{first.text} {second.text}"
     (one,), (other,) = first.citations, second.citations
@@ -55,11 +55,11 @@ def test_a_claim_that_says_something_else_than_its_quote_is_unsupported() -> Non
     assert grade(quoting_answer("Ask the owner.", KEYS, "Ask no owner. [1]")) == "unsupported"
 
 
-def test_a_quote_that_stands_elsewhere_is_unsupported() -> None:
+def test_a_quote_with_the_wrong_place_is_unsupported() -> None:
     right = quoting_answer("Ask the owner.", KEYS, "Ask the owner. [1]")
-    (own,) = right.citations
-    for shifted in (own.start + 1, own.start - KEYS.start, -own.start):
-        moved = replace(own, start=shifted, end=shifted + len(own.quote))
+    (citation,) = right.citations
+    for shifted in (citation.start + 1, citation.start - KEYS.start, -citation.start):
+        moved = replace(citation, start=shifted, end=shifted + len(citation.quote))
         assert grade(replace(right, citations=(moved,))) == "unsupported"
 
 

@@ -187,9 +187,9 @@ BOMB = zip_bytes({f"{number}.txt": bytes(60_000_000) for number in range(2)})
 )
 def test_an_archive_that_cannot_be_opened_is_one_failure(tmp_path: Path, file: str, body: bytes, reason: str) -> None:
     (tmp_path / file).write_bytes(body)
-    ((uri, found),) = failures(tmp_path).items()
+    ((uri, message),) = failures(tmp_path).items()
     assert uri == file
-    assert found.startswith(reason)
+    assert message.startswith(reason)
 
 
 @pytest.mark.parametrize(

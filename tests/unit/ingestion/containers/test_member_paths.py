@@ -46,6 +46,6 @@ def test_a_uri_names_each_container_that_a_member_is_in() -> None:
     assert (container_uri(uri), file_uri(uri)) == (inner, "file:///docs/a.zip")
 
 
-def test_a_folder_that_only_ends_with_an_exclamation_mark_is_no_container() -> None:
+def test_a_folder_that_only_ends_with_an_exclamation_mark_is_not_a_container() -> None:
     assert container_uri("s3://bucket/docs!/keys.md") == ""
     assert file_uri("s3://bucket/docs!/keys.md") == "s3://bucket/docs!/keys.md"

@@ -54,7 +54,7 @@ def test_an_odd_name_survives_the_way_through_its_uri(tmp_path: Path, name: byte
     assert entry.uri.isascii()
     assert "\n" not in entry.uri
     assert source(tmp_path).read(entry) == b"body"
-    assert [each.uri for each in source(entry.uri).listing()] == [entry.uri]
+    assert [listed.uri for listed in source(entry.uri).listing()] == [entry.uri]
 
 
 def test_one_file_is_a_source_whatever_the_globs_say(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_link_that_leads_to_itself_is_skipped_by_name(tmp_path: Path) -> None:
     }
 
 
-def test_what_is_no_regular_file_is_skipped_by_name_and_not_waited_for(
+def test_a_file_that_is_not_regular_is_skipped_by_name_without_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a socket's name is short
@@ -137,12 +137,12 @@ def test_what_is_no_regular_file_is_skipped_by_name_and_not_waited_for(
 
 
 def refusals(files: FilesSource) -> dict[str, str]:
-    found = {}
+    reasons = {}
     for entry in files.listing():
         with pytest.raises(DocumentError) as failed:
             files.read(entry)
-        found[entry.uri.rpartition("/")[2]] = f"{failed.value.status}: {failed.value.reason}"
-    return found
+        reasons[entry.uri.rpartition("/")[2]] = f"{failed.value.status}: {failed.value.reason}"
+    return reasons
 
 
 def test_a_folder_that_goes_away_during_the_listing_ends_it(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_an_unreadable_folder_ends_the_listing(tmp_path: Path) -> None:
         list(source(tmp_path).listing())
 
 
-def test_a_root_that_is_gone_is_no_empty_listing(tmp_path: Path) -> None:
+def test_a_missing_root_is_not_an_empty_listing(tmp_path: Path) -> None:
     write(tmp_path, "root/a.md")
     files = source(tmp_path / "root")
     shutil.rmtree(tmp_path / "root")
@@ -221,7 +221,7 @@ def test_compressed_bytes_are_read_as_they_are_stored(tmp_path: Path) -> None:
 
 
 def test_ten_thousand_files_are_listed_with_few_calls_each(tmp_path: Path) -> None:
-    """Of the system one, about the entry of its folder: no path is looked up."""
+    """Each file costs one system call, on its folder's entry. No path is looked up."""
     for folder in range(10):
         (tmp_path / str(folder)).mkdir()
         for name in range(1000):
@@ -229,7 +229,7 @@ def test_ten_thousand_files_are_listed_with_few_calls_each(tmp_path: Path) -> No
     files = source(tmp_path)
     with cProfile.Profile() as profile:
         assert sum(1 for _ in files.listing()) == 10_000
-    calls = {str(each.code): each.callcount for each in profile.getstats()}
+    calls = {str(call.code): call.callcount for call in profile.getstats()}
     assert calls["<method 'stat' of 'posix.DirEntry' objects>"] == 10_000
     assert calls["<built-in method posix.scandir>"] == 11
     assert sum(calls.get(f"<built-in method posix.{name}>", 0) for name in ("stat", "lstat", "open", "readlink")) < 40
@@ -274,7 +274,7 @@ class HttpError(Exception):
     ],
     ids=repr,
 )
-def test_only_what_may_pass_is_transient(
+def test_only_a_failure_that_can_pass_is_transient(
     error: Exception, kind: type[DocumentError], reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:

@@ -55,7 +55,7 @@ def test_a_moved_line_has_the_same_entry_and_a_changed_one_another(tmp_path: Pat
     assert json.loads(open_lines(path).read(after["a"])) == {"id": "a", "text": "One."}
 
 
-def test_a_line_that_is_no_document_fails_alone(tmp_path: Path) -> None:
+def test_a_line_that_is_not_a_document_fails_alone(tmp_path: Path) -> None:
     path = write_lines(
         tmp_path / "docs.jsonl", {"id": "a", "text": "One."}, "{", {"id": "a", "text": "Two."}, {"id": "c"}
     )

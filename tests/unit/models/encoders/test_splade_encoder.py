@@ -64,11 +64,11 @@ def test_a_document_longer_than_the_window_has_the_highest_weights_of_its_pieces
     pieces = list(encoder._split_text(LONG))
     assert len(pieces) == -(-len(LONG.split()) // (tiny_models.WINDOW - 2))
     assert "".join(pieces) == LONG
-    (whole,) = encoder.weigh([LONG])
+    (weights,) = encoder.weigh([LONG])
     expected: dict[str, float] = {}
     for piece in encoder.weigh(pieces):
         expected = {term: max(expected.get(term, 0), by_term(piece).get(term, 0)) for term in {*expected, *piece.terms}}
-    assert by_term(whole) == pytest.approx(expected, rel=1e-5)
+    assert by_term(weights) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_no_texts_have_no_weights(encoder: SpladeEncoder) -> None:
     assert encoder.weigh([]) == encoder.weigh_questions([]) == []
 
 
-def test_of_a_model_with_two_sides_a_question_has_the_weights_of_its_own_words(two_sided: Path) -> None:
+def test_a_question_of_a_two_sided_model_has_the_weights_of_its_own_words(two_sided: Path) -> None:
     encoder = SpladeEncoder(two_sided, "fp32")
     question, document = encoder.weigh_questions(["the keys"])[0], encoder.weigh(["the keys"])[0]
     assert set(question.terms) == {"the", "keys"}
@@ -96,8 +96,8 @@ def test_of_a_model_with_two_sides_a_question_has_the_weights_of_its_own_words(t
 def test_questions_are_weighed_in_many_threads_at_once(encoder: SpladeEncoder) -> None:
     expected = [by_term(encoder.weigh_questions([text])[0]) for text in TEXTS]
     with ThreadPoolExecutor(8) as threads:
-        found = list(threads.map(lambda text: by_term(encoder.weigh_questions([text])[0]), TEXTS * 8))
-    assert found == [pytest.approx(each, rel=1e-5) for each in expected * 8]
+        weighed = list(threads.map(lambda text: by_term(encoder.weigh_questions([text])[0]), TEXTS * 8))
+    assert weighed == [pytest.approx(weights, rel=1e-5) for weights in expected * 8]
 
 
 def test_bf16_is_nearly_as_good(encoder: SpladeEncoder, folder: Path) -> None:
@@ -114,7 +114,7 @@ def test_other_models_keep_their_threads(encoder: SpladeEncoder) -> None:
 
 
 @pytest.mark.parametrize("head", ["", "ForSequenceClassification"])
-def test_a_model_that_is_no_splade_is_refused(tmp_path: Path, head: str) -> None:
+def test_a_model_that_is_not_splade_is_refused(tmp_path: Path, head: str) -> None:
     with pytest.raises(ModelError, match="is not a SPLADE model: give one with a masked language model"):
         SpladeEncoder(tiny_models.bert_files(tmp_path, head))
 

@@ -49,9 +49,11 @@ def test_few_words_are_remembered_and_no_long_ones(monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.model
 def test_a_token_with_a_space_in_it_is_found(minilm: ModelTokenizer, tmp_path: Path) -> None:
-    told = json.loads((find_model_folder("all-MiniLM-L6-v2") / "tokenizer.json").read_text())
-    told["added_tokens"].append({**told["added_tokens"][0], "id": 30522, "content": "rotate the", "special": False})
-    (tmp_path / "tokenizer.json").write_text(json.dumps(told))
+    tokenizer = json.loads((find_model_folder("all-MiniLM-L6-v2") / "tokenizer.json").read_text())
+    tokenizer["added_tokens"].append(
+        {**tokenizer["added_tokens"][0], "id": 30522, "content": "rotate the", "special": False}
+    )
+    (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
     assert minilm.lengths(["rotate the keys"]) == [3]
     assert ModelTokenizer(tmp_path).lengths(["rotate the keys"]) == [2]
 

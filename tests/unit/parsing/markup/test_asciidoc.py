@@ -29,7 +29,7 @@ def test_tables_have_one_row_a_line_or_one_cell_a_line() -> None:
 @pytest.mark.parametrize(
     "settings", ['[cols="1,2"]', "[%header,cols=2*]", '[cols="2*<.>a", options="header"]\n.Ducks', "[cols=1;3]\n[#id]"]
 )
-def test_settings_tell_how_many_cells_a_row_has(settings: str) -> None:
+def test_settings_give_the_number_of_cells_of_a_row(settings: str) -> None:
     text = parse(f"{settings}\n|===\n|Year\n|Ducks\n\n|2019\n|120\n|2020\n|===\n").text
     assert text.endswith("| Year | Ducks |\n| --- | --- |\n| 2019 | 120 |\n| 2020 |  |\n")
 

@@ -39,7 +39,7 @@ def test_a_page_becomes_text_with_sections_title_and_metadata() -> None:
         ),
     ],
 )
-def test_what_a_reader_sees_is_kept(html: str, text: str) -> None:
+def test_visible_text_is_kept(html: str, text: str) -> None:
     assert parse(html).text.strip() == text
 
 

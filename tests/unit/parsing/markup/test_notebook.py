@@ -13,7 +13,7 @@ def code(source: str, *outputs: dict[str, Any]) -> dict[str, Any]:
     return {"cell_type": "code", "source": source.splitlines(keepends=True), "outputs": outputs}
 
 
-def shown(**data: object) -> dict[str, Any]:
+def display_output(**data: object) -> dict[str, Any]:
     return {"output_type": "display_data", "data": {key.replace("_", "/"): value for key, value in data.items()}}
 
 
@@ -47,13 +47,13 @@ def test_cells_of_version_3_are_in_worksheets() -> None:
     assert text == "## Tides\n\n```r\nx\n```\n\n```\n7\n```\n"
 
 
-def test_of_an_output_its_table_is_kept_or_its_text_but_no_picture() -> None:
+def test_the_table_or_else_the_text_of_an_output_is_kept_but_no_picture() -> None:
     table = "<style>a</style><table><tr><th>gate</th><th>open</th></tr><tr><td>1</td><td>yes</td></tr></table>"
     document = parse(
         code(
             "x",
-            shown(text_html=table, text_plain="  gate open\n0 1 yes"),
-            shown(image_png="iVBORw0KGgo=", text_plain="<Figure size 640x480 with 1 Axes>"),
+            display_output(text_html=table, text_plain="  gate open\n0 1 yes"),
+            display_output(image_png="iVBORw0KGgo=", text_plain="<Figure size 640x480 with 1 Axes>"),
             {"output_type": "stream", "text": "10%\r100%\n\x1b[31mdone\x1b[0m"},
             {"output_type": "error", "ename": "KeyError", "evalue": "'gate'", "traceback": ["\x1b[0;31m"]},
         )
@@ -75,7 +75,7 @@ def test_code_with_fences_has_longer_ones() -> None:
 
 
 @pytest.mark.parametrize("body", [b"words", b"[" * 100_000])
-def test_what_is_not_json_fails_by_name(body: bytes) -> None:
+def test_a_file_that_is_not_json_fails_by_name(body: bytes) -> None:
     with pytest.raises(DocumentError, match="damaged notebook: ") as failed:
         NotebookParser().parse("file:///a.ipynb", body)
     assert failed.value.status == "failed"

@@ -169,7 +169,7 @@ def test_declared_encodings_are_decoded(encoding: str) -> None:
     assert (document.text, document.metadata) == (f"{letters}\n", {})
 
 
-def test_breaks_and_blocks_keep_words_apart_and_inline_elements_are_no_items() -> None:
+def test_breaks_and_blocks_keep_words_apart_and_inline_elements_are_not_items() -> None:
     text = "<x><p>one<br/>two</p><cell><p>a</p><p>b</p>c</cell><div>see <b>this</b><p>and</p>that<i>!</i></div></x>"
     assert parse(text).text == "one two\n\na\n\nb\n\nc\n\nsee this\n\nand\n\nthat!\n"
     table = "<x><table><tr><td><p>a</p>b<br/>c</td></tr></table></x>"

@@ -100,7 +100,7 @@ def _kreuzberg(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("path", "_kreuzberg")
-def test_without_libreoffice_kreuzberg_reads_the_text_and_a_flag_says_so() -> None:
+def test_without_libreoffice_kreuzberg_reads_the_text_and_sets_a_flag() -> None:
     document = OldWordParser().parse("file:///a.doc", b"old")
     assert (document.title, document.text) == ("Gates", "Gates\n\napplication/msword")
     assert document.metadata == {"authors": ["Ann"], "flags": ["structure-lost"]}
@@ -124,7 +124,7 @@ def test_its_output_is_the_reason_if_it_writes_no_file(path: Path) -> None:
     assert failure().status == "failed"
 
 
-def test_at_the_timeout_it_is_killed_with_all_processes_that_it_started(path: Path) -> None:
+def test_a_timeout_kills_it_with_all_processes_that_it_started(path: Path) -> None:
     install(path, "/bin/sleep 30")
     start = time.monotonic()
     assert failure(0.3).reason == "LibreOffice took longer than 0.3 s"

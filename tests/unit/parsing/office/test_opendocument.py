@@ -105,9 +105,9 @@ def test_deleted_text_and_the_table_of_contents_are_left_out() -> None:
 
 def test_a_hidden_section_is_left_out_even_in_a_cell() -> None:
     hidden = f'<text:section text:display="none">{p("hidden")}</text:section>'
-    shown = f"<text:section>{p('shown')}</text:section>"
-    assert parse("text", hidden + shown).text == "shown\n"
-    both = f"<table:table-cell>{hidden}{shown}</table:table-cell>"
+    visible = f"<text:section>{p('shown')}</text:section>"
+    assert parse("text", hidden + visible).text == "shown\n"
+    both = f"<table:table-cell>{hidden}{visible}</table:table-cell>"
     assert parse("text", rows(both)).text == "| shown |\n| --- |\n"
 
 

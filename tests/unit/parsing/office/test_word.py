@@ -55,7 +55,7 @@ def rows(*cells: str) -> str:
     return "<w:tbl>" + "".join(f"<w:tr>{row}</w:tr>" for row in cells) + "</w:tbl>"
 
 
-def numbered(level: int, number: int = 1) -> str:
+def numbering_properties(level: int, number: int = 1) -> str:
     return f'<w:numPr><w:ilvl w:val="{level}"/><w:numId w:val="{number}"/></w:numPr>'
 
 
@@ -102,8 +102,17 @@ def test_a_title_that_a_program_made_up_is_not_used() -> None:
 
 
 def test_lists_are_counted_as_word_counts_them() -> None:
-    first = p("a", "", numbered(0)) + p("b", "", numbered(1)) + p("c", "", numbered(1)) + p("d", "", numbered(0))
-    again = p("bullet", "", numbered(0, 2)) + p("goes on", "", numbered(0)) + p("begins anew", "", numbered(0, 3))
+    first = (
+        p("a", "", numbering_properties(0))
+        + p("b", "", numbering_properties(1))
+        + p("c", "", numbering_properties(1))
+        + p("d", "", numbering_properties(0))
+    )
+    again = (
+        p("bullet", "", numbering_properties(0, 2))
+        + p("goes on", "", numbering_properties(0))
+        + p("begins anew", "", numbering_properties(0, 3))
+    )
     assert parse(first + again, numbering=NUMBERING).text.splitlines() == [
         *("1. a", "    - 1.a) b", "    - 1.b) c", "2. d", "- bullet", "3. goes on", "1. begins anew"),
     ]
@@ -115,7 +124,7 @@ def test_a_list_that_links_to_a_style_is_counted_like_the_list_of_that_style() -
         '<w:abstractNum w:abstractNumId="5"><w:numStyleLink w:val="Legal"/></w:abstractNum>'
         '<w:num w:numId="5"><w:abstractNumId w:val="5"/></w:num></w:numbering>',
     )
-    text = parse(p("a", "", numbered(0, 5)) + p("b", "", numbered(1, 5)), numbering=linked).text
+    text = parse(p("a", "", numbering_properties(0, 5)) + p("b", "", numbering_properties(1, 5)), numbering=linked).text
     assert text == "1. a\n    - 1.a) b\n"
 
 
@@ -127,12 +136,20 @@ def test_legal_numbering_has_digits_for_every_level() -> None:
         f'<w:abstractNum w:abstractNumId="0">{levels}</w:abstractNum>'
         '<w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num>',
     )
-    text = parse(p("Rent", "H1", numbered(0)) + p("Due", "H1", numbered(1)), styles=STYLES, numbering=numbering).text
+    text = parse(
+        p("Rent", "H1", numbering_properties(0)) + p("Due", "H1", numbering_properties(1)),
+        styles=STYLES,
+        numbering=numbering,
+    ).text
     assert text == "# Article I Rent\n\n# 1.1 Due\n"
 
 
 def test_a_numbered_heading_keeps_its_number() -> None:
-    text = parse(p("One", "H1", numbered(0)) + p("Two", "H1", numbered(0)), styles=STYLES, numbering=NUMBERING).text
+    text = parse(
+        p("One", "H1", numbering_properties(0)) + p("Two", "H1", numbering_properties(0)),
+        styles=STYLES,
+        numbering=NUMBERING,
+    ).text
     assert text == "# 1. One\n\n# 2. Two\n"
 
 

@@ -6,7 +6,7 @@ from rag_core.parsing.pdf.grid import Grid, find_grids
 
 def row(y: float, *cells: tuple[str, float], page: int = 0) -> Row:
     """A row of cells, each given by its text and its left end. Letters are 5 points wide."""
-    return Row(tuple(Cell(text, left, left + 5 * len(text)) for text, left in cells), page, y, 10.0)
+    return Row(tuple(Cell(text, x, x + 5 * len(text)) for text, x in cells), page, y, 10.0)
 
 
 def grids(*rows: Row) -> list[Grid]:
@@ -84,7 +84,7 @@ def test_rows_that_only_resemble_a_table_are_not_one(rows: tuple[Row, ...]) -> N
     assert grids(*rows) == []
 
 
-def centred(y: float, *cells: tuple[str, float], page: int = 0) -> Row:
+def row_by_centres(y: float, *cells: tuple[str, float], page: int = 0) -> Row:
     """A row of cells, each given by its text and its centre."""
     return row(y, *((text, middle - 2.5 * len(text)) for text, middle in cells), page=page)
 
@@ -102,7 +102,7 @@ def test_years_above_figures_are_the_header_of_a_table_without_a_head_of_its_lab
 
 def test_a_head_above_several_columns_is_joined_to_theirs() -> None:
     rows = (
-        centred(724, ("2023", 270), ("2022", 390)),
+        row_by_centres(724, ("2023", 270), ("2022", 390)),
         figures(712, "Region", "Sales", "Cost", "Sales", "Cost"),
         figures(700, "North", "1,234", "987", "55", "44"),
         figures(688, "South", "2,345", "876", "66", "33"),
@@ -164,5 +164,5 @@ def test_a_table_continues_below_a_label_on_the_next_page_but_not_with_another_h
 
 def test_the_rest_of_a_table_below_notes_of_the_page_before_has_the_same_header() -> None:
     first = figures(700, "Item", "2023", "2022"), figures(688, "Cash", "1,234", "987"), row(660, ("(1) Restated.", 72))
-    rest = figures(700, "Debt", "55", "44", page=1), figures(688, "Loans", "66", "33", page=1)
-    assert [grid.texts[0] for grid in grids(*first, *rest)] == [("Item", "2023", "2022")] * 2
+    continuation = figures(700, "Debt", "55", "44", page=1), figures(688, "Loans", "66", "33", page=1)
+    assert [grid.texts[0] for grid in grids(*first, *continuation)] == [("Item", "2023", "2022")] * 2

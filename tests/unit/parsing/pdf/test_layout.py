@@ -21,56 +21,60 @@ def texts(*lines: Line) -> list[str]:
 
 
 def test_lines_are_joined_to_a_paragraph_and_a_wider_gap_separates_two() -> None:
-    found = texts(
+    paragraphs = texts(
         line("The first line of a paragraph", 700),
         line("goes on in its second, without", 688),
         line("end.", 676),
         line("Then there is another paragraph", 652),
         line("of two lines of the same width.", 640),
     )
-    assert found == [
+    assert paragraphs == [
         "The first line of a paragraph goes on in its second, without end.",
         "Then there is another paragraph of two lines of the same width.",
     ]
 
 
 def test_a_line_that_ends_before_the_margin_keeps_its_line_break() -> None:
-    found = texts(line("A long line that fills its whole column", 700), line("Mill Lane 7", 688), line("Exeter 1", 676))
-    assert found == ["A long line that fills its whole column Mill Lane 7\nExeter 1"]
+    paragraphs = texts(
+        line("A long line that fills its whole column", 700), line("Mill Lane 7", 688), line("Exeter 1", 676)
+    )
+    assert paragraphs == ["A long line that fills its whole column Mill Lane 7\nExeter 1"]
 
 
 def test_a_word_cut_at_a_line_end_is_joined_and_keeps_a_hyphen_that_it_has_elsewhere() -> None:
-    found = texts(
+    paragraphs = texts(
         line("self-locking nuts have an appoint-", 700),
         line("ment with another kind of self-", 688),
         line(f"locking nut, and are replace{WORD_CUT}able by", 676),
     )
-    assert found == [
+    assert paragraphs == [
         "self-locking nuts have an appointment with another kind of self-locking nut, and are replaceable by"
     ]
 
 
 def test_a_word_with_a_hyphen_already_keeps_the_one_at_the_line_end() -> None:
-    found = texts(line("a description of the state-of-the-", 700), line(f"art in self-replace{WORD_CUT}able nuts", 688))
-    assert found == ["a description of the state-of-the-art in self-replace-able nuts"]
+    paragraphs = texts(
+        line("a description of the state-of-the-", 700), line(f"art in self-replace{WORD_CUT}able nuts", 688)
+    )
+    assert paragraphs == ["a description of the state-of-the-art in self-replace-able nuts"]
 
 
 def test_items_of_a_list_are_paragraphs_with_any_bullet() -> None:
-    found = texts(
+    paragraphs = texts(
         line("\u2022 one", 700), line("\x84 two and", 688), line("three", 676, left=80.0), line("\uf0b7 four", 664)
     )
-    assert found == ["- one", "- two and three", "- four"]
+    assert paragraphs == ["- one", "- two and three", "- four"]
 
 
 def test_a_paragraph_continues_in_the_next_column_and_on_the_next_page() -> None:
-    found = texts(
+    paragraphs = texts(
         line("it began in the first column and", 100),
         line("ended in the second one, where it", 700, left=320.0),
         line("was cut by the end of the page", 688, left=320.0),
         line("before it was complete.", 700, page=1),
         line("New page, new paragraph.", 676, page=1),
     )
-    assert found == [
+    assert paragraphs == [
         "it began in the first column and ended in the second one, where it was cut by the end of the page before it "
         "was complete.",
         "New page, new paragraph.",
@@ -132,12 +136,12 @@ def test_a_number_apart_from_words_that_repeat_is_a_page_number_even_if_pages_ar
         cells = (Cell(number, 72.0, 90.0), Cell("Mill report", 120.0, 175.0))
         return line(f"{number} Mill report", 20, page=page, in_margin=True, cells=cells)
 
-    def kept(*numbers: str) -> int:
+    def count_other_paragraphs(*numbers: str) -> int:
         pages = [[footer(number, page), line("Words.", 500, page=page)] for page, number in enumerate(numbers)]
         return len(build_paragraphs(pages)) - len(numbers)
 
-    assert kept("iv", "2", "8", "77") == 0
-    assert kept("8", "77", "2", "5") == 4
+    assert count_other_paragraphs("iv", "2", "8", "77") == 0
+    assert count_other_paragraphs("8", "77", "2", "5") == 4
 
 
 def test_headings_at_the_top_of_pages_stay_but_not_a_large_line_that_most_pages_repeat() -> None:
@@ -157,9 +161,9 @@ def test_a_line_that_repeats_at_another_height_stays() -> None:
 
 
 def test_the_first_and_last_rows_of_a_table_that_fills_the_page_stay() -> None:
-    def row(page: int, y: float, left: str, right: str, margin: bool) -> Line:
-        cells = (Cell(left, 72.0, 72.0 + 5 * len(left)), Cell(right, 200.0, 200.0 + 5 * len(right)))
-        return line(f"{left} {right}", y, page=page, cells=cells, in_margin=margin)
+    def row(page: int, y: float, label: str, value: str, margin: bool) -> Line:
+        cells = (Cell(label, 72.0, 72.0 + 5 * len(label)), Cell(value, 200.0, 200.0 + 5 * len(value)))
+        return line(f"{label} {value}", y, page=page, cells=cells, in_margin=margin)
 
     pages = [
         [row(page, 780, "Year", "Ducks", True), row(page, 768, f"20{page}4", f"{page}20", False)] for page in range(4)
@@ -207,9 +211,9 @@ def test_single_lines_and_single_characters_are_accepted(lines: list[Line]) -> N
 
 
 def test_a_table_is_a_paragraph_between_the_paragraphs_around_it() -> None:
-    def row(y: float, left: str, right: str) -> Line:
-        cells = (Cell(left, 72.0, 72.0 + 5 * len(left)), Cell(right, 200.0, 200.0 + 5 * len(right)))
-        return line(f"{left} {right}", y, cells=cells)
+    def row(y: float, label: str, value: str) -> Line:
+        cells = (Cell(label, 72.0, 72.0 + 5 * len(label)), Cell(value, 200.0, 200.0 + 5 * len(value)))
+        return line(f"{label} {value}", y, cells=cells)
 
     paragraphs = build_paragraphs(
         [[line("Before it.", 720), row(700, "Year", "Ducks"), row(688, "2019", "120"), line("After.", 660)]]
@@ -231,31 +235,31 @@ def test_a_table_of_contents_is_marked_and_a_table_of_figures_with_leaders_stays
 
 
 def test_a_footer_does_not_cut_a_sentence_and_comes_before_it_on_its_page() -> None:
-    found = texts(
+    paragraphs = texts(
         line("The mill was sold in the year of the flood, and its new own-", 100),
         line("\u00a9 2023 The Mill Company. All rights reserved.", 60, size=7.0),
         line("ers have kept it since.", 700, page=1),
         line("Another paragraph begins.", 670, page=1),
     )
-    assert found == [
+    assert paragraphs == [
         "\u00a9 2023 The Mill Company. All rights reserved.",
         "The mill was sold in the year of the flood, and its new owners have kept it since.",
         "Another paragraph begins.",
     ]
 
 
-def test_a_heading_between_two_pages_is_no_interruption() -> None:
-    found = texts(
+def test_a_heading_between_two_pages_is_not_an_interruption() -> None:
+    paragraphs = texts(
         line("The mill was sold in the year of the flood, without end", 100),
         line("A heading", 740, page=1, size=14.0),
         line("the text below it begins with a small letter.", 700, page=1),
     )
-    assert len(found) == 3
+    assert len(paragraphs) == 3
 
 
 def test_a_row_that_was_printed_cell_by_cell_is_read_line_by_line() -> None:
-    def cell(text: str, left: float, y: float) -> Line:
-        return line(text, y, left=left)
+    def cell(text: str, x: float, y: float) -> Line:
+        return line(text, y, left=x)
 
     def row(y: float, *cells: str) -> Line:
         parts = tuple(Cell(text, 72.0 + 100 * n, 72.0 + 100 * n + 5 * len(text)) for n, text in enumerate(cells))

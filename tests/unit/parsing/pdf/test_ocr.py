@@ -189,8 +189,8 @@ def word(text: str, left: int, top: int, line: int, height: int = 30, confidence
 
 def lines_of(*words: str) -> list[tuple[str, float]]:
     picture = Picture(pixels=np.zeros((1000, 800), np.uint8), dots_per_inch=72)
-    found = tesseract._parse_words(HEADER + "".join(words))
-    return [(line.text, line.size) for line in build_lines(found, 0, picture)]
+    parsed = tesseract._parse_words(HEADER + "".join(words))
+    return [(line.text, line.size) for line in build_lines(parsed, 0, picture)]
 
 
 def test_specks_are_left_out_and_a_bullet_is_one() -> None:

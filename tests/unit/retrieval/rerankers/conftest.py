@@ -6,7 +6,7 @@ import tiny_models
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a model that reads two texts together."""
+    """The folder of a model that reads two texts together."""
     return tiny_models.bert_files(tmp_path_factory.mktemp("cross"), "ForSequenceClassification")
 
 

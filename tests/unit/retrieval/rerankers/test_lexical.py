@@ -11,7 +11,7 @@ def scores(question: str, texts: list[str], language: str = "en") -> list[float]
 
 
 def test_bm25_by_hand() -> None:
-    """Two texts of 2 and 4 terms, mean 3; "key" stands once in the first and twice in the second."""
+    """Two texts of 2 and 4 terms, mean 3; "key" occurs once in the first and twice in the second."""
     first, second = scores("keys", ["key oak", "key key door house"])
     idf = log(1 + 0.5 / 2.5)
     assert first == pytest.approx(idf * 2.5 / (1 + 1.5 * (0.25 + 0.75 * 2 / 3)))

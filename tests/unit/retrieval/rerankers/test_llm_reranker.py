@@ -75,8 +75,8 @@ def test_scores_are_in_the_order_of_the_texts_at_any_concurrency() -> None:
     plays = [whole_response(str(digit)) for digit in range(10)]
     with run_endpoint(*plays) as endpoint:
         got = scores(endpoint, [f"text {digit}" for digit in range(10)], concurrency=4)
-    asked = [int(prompt[-1]["content"].partition("text ")[2][0]) for prompt in endpoint.prompts]
-    assert [got[text] for text in asked] == [digit / 9 for digit in range(10)]
+    numbers = [int(prompt[-1]["content"].partition("text ")[2][0]) for prompt in endpoint.prompts]
+    assert [got[text] for text in numbers] == [digit / 9 for digit in range(10)]
     assert 1 < endpoint.connections <= 4
 
 

@@ -36,8 +36,8 @@ def late_interaction_model(folder: Path, batch_size: int = 2) -> SharedModel[Any
     return late_interaction_scorer(lambda: load_multi_vector_encoder(folder, torch.float32, "cpu"), batch_size)
 
 
-def scores(chosen: SharedModel[Any], question: str, texts: list[str]) -> list[float]:
-    return asyncio.run(PairReranker(chosen).score(question, texts))
+def scores(model: SharedModel[Any], question: str, texts: list[str]) -> list[float]:
+    return asyncio.run(PairReranker(model).score(question, texts))
 
 
 def test_a_cross_encoder_gives_the_sigmoid_of_what_transformers_computes(folder: Path) -> None:
@@ -81,17 +81,17 @@ def test_a_model_trained_for_late_interaction_keeps_its_projection(colbert: Path
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
 def test_batches_and_single_pairs_have_the_same_scores(folder: Path, colbert: Path, batch_size: int) -> None:
-    for chosen in (cross_encoder_model(folder, batch_size), late_interaction_model(colbert, batch_size)):
-        alone = [scores(chosen, QUESTION, [text])[0] for text in TEXTS]
-        assert scores(chosen, QUESTION, TEXTS) == pytest.approx(alone, abs=1e-4)
+    for model in (cross_encoder_model(folder, batch_size), late_interaction_model(colbert, batch_size)):
+        alone = [scores(model, QUESTION, [text])[0] for text in TEXTS]
+        assert scores(model, QUESTION, TEXTS) == pytest.approx(alone, abs=1e-4)
 
 
 def test_a_text_longer_than_the_window_is_cut_at_its_end(folder: Path, colbert: Path) -> None:
-    for chosen in (cross_encoder_model(folder), late_interaction_model(colbert)):
+    for model in (cross_encoder_model(folder), late_interaction_model(colbert)):
         assert len(LONG.split()) > 4 * tiny_models.WINDOW
-        whole, begun = scores(chosen, QUESTION, [LONG, " ".join(LONG.split()[: tiny_models.WINDOW])])
-        assert whole == pytest.approx(begun, abs=1e-4)
-        assert len(scores(chosen, LONG, [LONG, "keys"])) == 2
+        full, begun = scores(model, QUESTION, [LONG, " ".join(LONG.split()[: tiny_models.WINDOW])])
+        assert full == pytest.approx(begun, abs=1e-4)
+        assert len(scores(model, LONG, [LONG, "keys"])) == 2
 
 
 def test_a_model_trained_on_short_passages_reads_longer_ones(colbert: Path, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_model_trained_on_short_passages_reads_longer_ones(colbert: Path, tmp_
 def test_the_event_loop_continues_while_a_model_computes(folder: Path) -> None:
     """Each pass of the model waits for the loop. A blocked loop would make it time out."""
     passed = asyncio.Event()
-    chosen = cross_encoder_model(folder)
+    shared_model = cross_encoder_model(folder)
 
     async def score_in_loop() -> list[float]:
         loop = asyncio.get_running_loop()
@@ -124,7 +124,7 @@ def test_the_event_loop_continues_while_a_model_computes(folder: Path) -> None:
         model.register_forward_pre_hook(wait_for_loop)
         return await PairReranker(cross_encoder_scorer(lambda: model, 2)).score(QUESTION, TEXTS)
 
-    assert asyncio.run(score_in_loop()) == pytest.approx(scores(chosen, QUESTION, TEXTS), abs=1e-5)
+    assert asyncio.run(score_in_loop()) == pytest.approx(scores(shared_model, QUESTION, TEXTS), abs=1e-5)
     assert passed.is_set()
 
 
@@ -141,10 +141,10 @@ def test_work_of_a_cancelled_caller_ends_with_its_batch(folder: Path) -> None:
         cancelled.wait(timeout=30)
 
     model.register_forward_pre_hook(count_batch)
-    chosen = cross_encoder_scorer(lambda: model, 1)
+    scorer = cross_encoder_scorer(lambda: model, 1)
 
     async def cancel_search() -> None:
-        scoring = asyncio.create_task(PairReranker(chosen).score(QUESTION, TEXTS))
+        scoring = asyncio.create_task(PairReranker(scorer).score(QUESTION, TEXTS))
         await asyncio.to_thread(entered.wait, 30)
         scoring.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -152,7 +152,7 @@ def test_work_of_a_cancelled_caller_ends_with_its_batch(folder: Path) -> None:
         cancelled.set()
 
     asyncio.run(cancel_search())
-    chosen.load()  # waits for the model to be free
+    scorer.load()  # waits for the model to be free
     assert len(passes) == 1
 
 
@@ -163,11 +163,11 @@ def test_a_model_is_loaded_once_and_on_request_before_the_first_question(folder:
         loads.append(1)
         return load_reranking_cross_encoder(folder, torch.float32, "cpu")
 
-    chosen = cross_encoder_scorer(load_model, 2)
+    scorer = cross_encoder_scorer(load_model, 2)
     assert loads == []
-    chosen.load()
-    scores(chosen, QUESTION, TEXTS)
-    chosen.load()
+    scorer.load()
+    scores(scorer, QUESTION, TEXTS)
+    scorer.load()
     assert loads == [1]
 
 
@@ -182,13 +182,13 @@ def test_a_model_that_could_not_be_loaded_is_retried_after_a_while(
             raise outcome
         return outcome
 
-    chosen = cross_encoder_scorer(load_model, 2)
+    scorer = cross_encoder_scorer(load_model, 2)
     for _ in range(3):
         with pytest.raises(ModelError, match="the hub is away"):
-            scores(chosen, QUESTION, TEXTS)
+            scores(scorer, QUESTION, TEXTS)
     assert len(outcomes) == 1
     monkeypatch.setattr("rag_core.models.shared_model.monotonic", lambda: float("inf"))
-    assert len(scores(chosen, QUESTION, TEXTS)) == len(TEXTS)
+    assert len(scores(scorer, QUESTION, TEXTS)) == len(TEXTS)
 
 
 def test_profiles_with_the_same_settings_share_a_model(folder: Path) -> None:
@@ -209,14 +209,14 @@ def test_a_missing_model_is_named_when_it_is_needed(
     settings: CrossEncoderReranker | LateInteractionReranker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    chosen = build_reranker(settings, HttpPool())
+    reranker = build_reranker(settings, HttpPool())
     remedy = (
         "model acme/not-there is not a folder and cannot be downloaded from the model hub: give a folder with its files"
     )
     with pytest.raises(ModelError, match=remedy):
         load_reranker(settings)
     with pytest.raises(ModelError, match=remedy):
-        asyncio.run(chosen.score(QUESTION, TEXTS))
+        asyncio.run(reranker.score(QUESTION, TEXTS))
 
 
 def test_an_empty_folder_is_rejected(tmp_path: Path) -> None:

@@ -25,17 +25,17 @@ def threads_of_torch() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def scores(chosen: SharedModel[object], threads: int) -> list[float]:
-    chosen.load(threads)
-    return asyncio.run(chosen.score(PAIRS))
+def scores(model: SharedModel[object], threads: int) -> list[float]:
+    model.load(threads)
+    return asyncio.run(model.score(PAIRS))
 
 
 def test_several_threads_and_one_have_the_same_scores(folder: Path, bert: Path) -> None:
-    made: list[Callable[[], SharedModel[object]]] = [
+    builders: list[Callable[[], SharedModel[object]]] = [
         lambda: cross_encoder_scorer(lambda: load_reranking_cross_encoder(folder, torch.float32, "cpu"), 4),
         lambda: late_interaction_scorer(lambda: load_multi_vector_encoder(bert, torch.float32, "cpu"), 4),
     ]
-    for make in made:
+    for make in builders:
         assert scores(make(), 3) == pytest.approx(scores(make(), 1), abs=1e-6)
 
 
@@ -80,8 +80,8 @@ def test_each_thread_has_a_batch_of_about_the_same_size(monkeypatch: pytest.Monk
 def test_a_failed_batch_fails_the_request_after_all_threads_have_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rag_core.models.thread_copies.copy_for_threads", lambda model, count: [model] * count)
     model = Meeting(2, failing=1)
-    chosen = SharedModel("reranker", lambda: model, meeting, 12)
+    scorer = SharedModel("reranker", lambda: model, meeting, 12)
     with pytest.raises(ModelError, match=r"the reranker could not compute: .*out of memory"):
-        scores(chosen, 2)
+        scores(scorer, 2)
     assert len(model.batches) == 2
-    assert scores(chosen, 2) == [len(text) for _, text in PAIRS]
+    assert scores(scorer, 2) == [len(text) for _, text in PAIRS]

@@ -169,7 +169,7 @@ def test_a_token_without_a_signature_is_refused(alg: str | None) -> None:
 
 
 @pytest.mark.parametrize("algorithm", ["HS256", "HS384", "HS512"])
-def test_the_public_key_is_no_secret_of_a_symmetric_algorithm(algorithm: str) -> None:
+def test_the_public_key_is_not_a_secret_of_a_symmetric_algorithm(algorithm: str) -> None:
     """Key confusion: the signature is valid for whoever takes the algorithm from the token."""
     key = make_key("RS256")
     hmac = jwt.get_algorithm_by_name(algorithm)

@@ -51,8 +51,8 @@ def test_many_requests_share_one_read() -> None:
     provider = ScriptedProvider([ONE.jwk])
 
     async def work(keys: SigningKeys) -> None:
-        found = await asyncio.gather(*(keys.find("one") for _ in range(50)))
-        assert all(found)
+        signing_keys = await asyncio.gather(*(keys.find("one") for _ in range(50)))
+        assert all(signing_keys)
 
     run(provider, work, jwks_url="https://keys.example.org/all")
     assert provider.requests == ["/all"]

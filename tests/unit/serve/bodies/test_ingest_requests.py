@@ -34,24 +34,24 @@ GOOD = {"id": "keys", "text": "Keys are replaced."}
 
 @cache
 def gateway() -> FastAPI:
-    """Without a store."""
+    """A gateway whose store cannot be reached."""
     return build_fastapi(ServedProfiles(scripted_graph(postgres=NOWHERE)))
 
 
-def posted(**sent: Any) -> httpx2.Response:
-    async def called() -> httpx2.Response:
+def post_ingest(**sent: Any) -> httpx2.Response:
+    async def post() -> httpx2.Response:
         transport = httpx2.ASGITransport(app=gateway(), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.post("/v1/ingest", **sent)
 
-    return asyncio.run(called())
+    return asyncio.run(post())
 
 
-def received(*documents: object) -> ParsedIngest:
+def parse_documents(*documents: object) -> ParsedIngest:
     return parse_ingest_json(json.dumps({"documents": documents}).encode())
 
 
-def uploaded(*files: tuple[str, bytes], size: int = 0, **fields: str) -> ParsedIngest:
+def parse_upload(*files: tuple[str, bytes], size: int = 0, **fields: str) -> ParsedIngest:
     uploads = [UploadedFile(name=name, media_type="", size=size or len(body), body=body) for name, body in files]
     return parse_ingest_form(fields, uploads)
 
@@ -61,13 +61,13 @@ def pointers(response: httpx2.Response) -> list[str]:
 
 
 def refusal(document: object) -> tuple[str, str]:
-    """Where in the request, and what is said about it."""
-    (refused,) = received(GOOD, document).rejected
+    """Returns the place in the request, and the message."""
+    (refused,) = parse_documents(GOOD, document).rejected
     return "/".join(map(str, refused.errors[0]["loc"])), refused.errors[0]["msg"]
 
 
 def test_a_document_is_its_id_and_without_one_its_uri_and_without_that_its_text() -> None:
-    by_id, by_uri, by_text = received(
+    by_id, by_uri, by_text = parse_documents(
         {"id": "keys", "uri": "https://example.org/a", "text": "x"},
         {"uri": "https://example.org/b", "text": "x"},
         GOOD | {"id": ""},
@@ -79,7 +79,7 @@ def test_a_document_is_its_id_and_without_one_its_uri_and_without_that_its_text(
 
 def test_a_document_is_taken_as_it_was_given() -> None:
     metadata = {"team": "locks", "pages": 3, "share": 0.5, "draft": False, "tags": ["a", "b"]}
-    (taken,) = received({"text": "Grüße", "title": "A title", "metadata": metadata}).accepted
+    (taken,) = parse_documents({"text": "Grüße", "title": "A title", "metadata": metadata}).accepted
     assert (taken.document.body, taken.document.title) == ("Grüße".encode(), "A title")
     assert taken.document.metadata == metadata
 
@@ -123,7 +123,7 @@ def test_a_document_is_taken_as_it_was_given() -> None:
         (GOOD, "body/documents/1", "document 0 has this id too"),
     ],
 )
-def test_a_document_that_breaks_a_rule_is_told_which_one(document: object, place: str, rule: str) -> None:
+def test_a_document_that_breaks_a_rule_gets_the_name_of_the_rule(document: object, place: str, rule: str) -> None:
     told_place, message = refusal(document)
     assert told_place == place
     assert rule in message
@@ -131,24 +131,24 @@ def test_a_document_that_breaks_a_rule_is_told_which_one(document: object, place
 
 def test_a_text_is_measured_in_bytes() -> None:
     below, above = "é" * (MAX_TEXT_BYTES // 2), "é" * (MAX_TEXT_BYTES // 2) + "!"
-    assert received({"text": below}).rejected == []
-    (refused,) = received({"text": above}).rejected
+    assert parse_documents({"text": below}).rejected == []
+    (refused,) = parse_documents({"text": above}).rejected
     assert refused.too_large == "a text must be at most 8 MB, got 8.0; upload it as a file"
 
 
 def test_a_refused_document_is_named_only_by_what_could_be_an_id() -> None:
-    refused = received(
+    refused = parse_documents(
         {"id": "keys", "text": ""}, {"id": "a\ud800", "text": "x"}, {"id": 3, "text": "x"}, "keys"
     ).rejected
-    assert [each.id for each in refused] == ["keys", "", "", ""]
+    assert [rejection.id for rejection in refused] == ["keys", "", "", ""]
 
 
-def test_keys_of_any_length_and_letters_are_told_of_shortly() -> None:
-    (refused,) = received({"text": "x", **{f"{'k' * 1000}{n}": 1 for n in range(500)}}).rejected
+def test_long_and_strange_keys_are_reported_in_short() -> None:
+    (refused,) = parse_documents({"text": "x", **{f"{'k' * 1000}{n}": 1 for n in range(500)}}).rejected
     assert len(refused.errors) == 20
     assert all(len(error["loc"][-1]) <= 80 for error in refused.errors)
     for odd in ({"text": "x", "\ud800": 1}, {"text": "x", "metadata": {"\ud800": 1}}):
-        (refused,) = received(odd).rejected
+        (refused,) = parse_documents(odd).rejected
         json.dumps(refused.errors, ensure_ascii=False).encode()
 
 
@@ -180,39 +180,39 @@ def test_keys_of_any_length_and_letters_are_told_of_shortly() -> None:
     ],
 )
 def test_a_request_that_is_wrong_as_a_whole_is_a_problem(body: object, status: int, pointer: str, rule: str) -> None:
-    response = posted(json=body)
+    response = post_ingest(json=body)
     assert response.headers["content-type"] == "application/problem+json"
     assert (response.status_code, pointers(response)[0]) == (status, pointer)
     assert rule in response.json()["errors"][0]["detail"]
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b"[" * 100_000, b'{"documents": NaN}', b"", b"1" * 5000])
-def test_what_is_no_json_is_malformed(body: bytes) -> None:
-    response = posted(content=body, headers=JSON)
+def test_a_body_that_is_not_json_is_malformed(body: bytes) -> None:
+    response = post_ingest(content=body, headers=JSON)
     assert (response.status_code, response.json()["error"]["code"]) == (400, "malformed")
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonp"])
 def test_another_content_type_is_refused_by_name(kind: str) -> None:
-    response = posted(content=b"{}", headers={"Content-Type": kind})
+    response = post_ingest(content=b"{}", headers={"Content-Type": kind})
     assert response.status_code == 415
     assert response.json()["detail"].endswith(f"got {kind or 'no content-type'}")
 
 
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON", "application/vnd.x.v1+json"])
 def test_a_body_is_json_under_every_name_of_it(kind: str) -> None:
-    assert posted(content=b"{}", headers={"Content-Type": kind}).status_code == 422
+    assert post_ingest(content=b"{}", headers={"Content-Type": kind}).status_code == 422
 
 
 def test_documents_that_are_all_refused_are_one_problem_with_all_their_rules() -> None:
-    response = posted(json={"documents": [{"text": ""}, {"text": "x", "metadata": {"a": None}}]})
+    response = post_ingest(json={"documents": [{"text": ""}, {"text": "x", "metadata": {"a": None}}]})
     assert (response.status_code, pointers(response)) == (422, ["#/documents/0/text", "#/documents/1/metadata"])
-    response = posted(json={"documents": [{"text": "x" * (MAX_TEXT_BYTES + 1)}]})
+    response = post_ingest(json={"documents": [{"text": "x" * (MAX_TEXT_BYTES + 1)}]})
     assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
 
 
-def test_each_of_many_documents_that_are_all_refused_is_told_of() -> None:
-    response = posted(json={"documents": [{"text": ""}] * 100})
+def test_each_of_many_refused_documents_is_reported() -> None:
+    response = post_ingest(json={"documents": [{"text": ""}] * 100})
     assert pointers(response) == [f"#/documents/{n}/text" for n in range(100)]
 
 
@@ -223,20 +223,20 @@ def test_a_body_that_is_too_large_is_refused_whatever_it_says_of_its_size() -> N
         for start in range(0, len(body), 1 << 20):
             yield body[start : start + (1 << 20)]
 
-    response = posted(content=pieces(), headers=JSON)
+    response = post_ingest(content=pieces(), headers=JSON)
     assert response.status_code == 413
     assert "at most 16 MB" in response.json()["detail"]
-    response = posted(content=b"", headers={**JSON, "Content-Length": str(MAX_UPLOAD_BYTES + 1)})
+    response = post_ingest(content=b"", headers={**JSON, "Content-Length": str(MAX_UPLOAD_BYTES + 1)})
     assert response.status_code == 413
 
 
 def test_a_valid_request_comes_as_far_as_the_store() -> None:
-    assert posted(json={"documents": [GOOD]}).status_code == 503
-    assert posted(files=[("files", ("a.md", b"text"))]).status_code == 503
+    assert post_ingest(json={"documents": [GOOD]}).status_code == 503
+    assert post_ingest(files=[("files", ("a.md", b"text"))]).status_code == 503
 
 
-def test_a_file_is_its_name_and_one_that_is_a_uri_is_where_it_stands() -> None:
-    plain, uri, unnamed = uploaded(("keys.md", b"a"), ("file:///docs/keys.md", b"b"), ("", b"c")).accepted
+def test_a_file_has_its_name_and_one_whose_name_is_a_uri_has_that_uri() -> None:
+    plain, uri, unnamed = parse_upload(("keys.md", b"a"), ("file:///docs/keys.md", b"b"), ("", b"c")).accepted
     assert (plain.document.id, plain.document.url) == ("keys.md", "")
     assert (uri.document.id, uri.document.url) == ("file:///docs/keys.md", "file:///docs/keys.md")
     assert unnamed.document.id == f"sha256:{sha256(b'c').hexdigest()}"
@@ -244,12 +244,12 @@ def test_a_file_is_its_name_and_one_that_is_a_uri_is_where_it_stands() -> None:
 
 @pytest.mark.parametrize("name", ["javascript://%0aalert(1)", "data://text/html", "a b://c", "c:/docs/keys.md"])
 def test_a_name_that_leads_nowhere_safe_is_only_a_name(name: str) -> None:
-    (taken,) = uploaded((name, b"x")).accepted
+    (taken,) = parse_upload((name, b"x")).accepted
     assert (taken.document.id, taken.document.url) == (name, "")
 
 
 def test_every_file_of_a_form_has_its_metadata() -> None:
-    first, second = uploaded(("a", b"a"), ("b", b"b"), metadata='{"team": "locks"}').accepted
+    first, second = parse_upload(("a", b"a"), ("b", b"b"), metadata='{"team": "locks"}').accepted
     assert first.document.metadata == second.document.metadata == {"team": "locks"}
 
 
@@ -262,8 +262,8 @@ def test_every_file_of_a_form_has_its_metadata() -> None:
         ("large.pdf", b"x", MAX_FILE_BYTES + 1, "at most 50 MB, got 50.0"),
     ],
 )
-def test_a_file_that_breaks_a_rule_is_told_which_one(name: str, body: bytes, size: int, rule: str) -> None:
-    (refused,) = uploaded((name, body), size=size).rejected
+def test_a_file_that_breaks_a_rule_gets_the_name_of_the_rule(name: str, body: bytes, size: int, rule: str) -> None:
+    (refused,) = parse_upload((name, body), size=size).rejected
     assert rule in refused.errors[0]["msg"]
     assert bool(refused.too_large) == (size > 0)
 
@@ -285,7 +285,7 @@ def test_a_file_that_breaks_a_rule_is_told_which_one(name: str, body: bytes, siz
 def test_a_form_that_is_wrong_as_a_whole_is_a_problem(
     fields: Mapping[str, Any], files: Sequence[Any], status: int, place: str
 ) -> None:
-    response = posted(data=fields, files=files)
+    response = post_ingest(data=fields, files=files)
     assert response.status_code == status
     assert place in ["", *(error["pointer"] for error in response.json().get("errors", []))]
 
@@ -302,7 +302,7 @@ def test_a_form_that_is_wrong_as_a_whole_is_a_problem(
     ],
 )
 def test_a_form_that_cannot_be_read_is_a_problem(body: bytes, rule: str) -> None:
-    response = posted(content=body, headers={"Content-Type": "multipart/form-data; boundary=x"})
+    response = post_ingest(content=body, headers={"Content-Type": "multipart/form-data; boundary=x"})
     assert 400 <= response.status_code < 500
     assert rule in response.json()["detail"]
 
@@ -312,25 +312,27 @@ WHOLE = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a"\r\n\
 
 @pytest.mark.parametrize("epilogue", [b"", b"\r\n", b"\r\nan epilogue\r\n", b"\r\n" + b"e" * 100_000])
 @pytest.mark.parametrize("size", [1, 7, 1 << 20])
-def test_what_follows_the_end_of_a_form_is_nobodys(epilogue: bytes, size: int) -> None:
+def test_bytes_after_the_end_of_a_form_are_ignored(epilogue: bytes, size: int) -> None:
     async def pieces() -> Any:
         for start in range(0, len(WHOLE), size):
             yield WHOLE[start : start + size]
         yield epilogue
 
-    response = posted(content=pieces(), headers={"Content-Type": "multipart/form-data; boundary=x"})
+    response = post_ingest(content=pieces(), headers={"Content-Type": "multipart/form-data; boundary=x"})
     assert response.status_code == 503  # it came as far as the store
 
 
 @pytest.mark.parametrize(("charset", "status"), [("undefined", 400), ("nonsense", 503)])
 def test_a_form_of_a_charset_that_reads_nothing_is_malformed(charset: str, status: int) -> None:
     body = WHOLE.replace(b'"a"', '"\u00e4"'.encode())
-    response = posted(content=body, headers={"Content-Type": f"multipart/form-data; boundary=x; charset={charset}"})
+    response = post_ingest(
+        content=body, headers={"Content-Type": f"multipart/form-data; boundary=x; charset={charset}"}
+    )
     assert response.status_code == status
 
 
-def test_more_files_than_one_request_may_bring_are_refused() -> None:
-    response = posted(files=[("files", (f"{n}.md", b"x")) for n in range(MAX_DOCUMENTS + 1)])
+def test_more_files_than_a_request_can_have_are_refused() -> None:
+    response = post_ingest(files=[("files", (f"{n}.md", b"x")) for n in range(MAX_DOCUMENTS + 1)])
     assert response.status_code == 400
     assert "1000" in response.json()["detail"]
 
@@ -340,12 +342,12 @@ def test_the_same_request_has_the_same_fingerprint_however_it_is_written() -> No
     same = parse_ingest_json(b'{"collection":"docs","documents":[{"text":"\\u0078","id":"a"}]}')
     other = parse_ingest_json(b'{"documents": [{"id": "a", "text": "y"}], "collection": "docs"}')
     assert one.fingerprint == same.fingerprint != other.fingerprint
-    assert uploaded(("a", b"x")).fingerprint == uploaded(("a", b"x")).fingerprint
+    assert parse_upload(("a", b"x")).fingerprint == parse_upload(("a", b"x")).fingerprint
     prints = {
-        uploaded(*each).fingerprint
-        for each in ([("a", b"x")], [("a", b"y")], [("b", b"x")], [("a", b"x"), ("b", b"x")])
+        parse_upload(*files).fingerprint
+        for files in ([("a", b"x")], [("a", b"y")], [("b", b"x")], [("a", b"x"), ("b", b"x")])
     }
-    assert len(prints | {uploaded(("a", b"x"), collection="docs").fingerprint}) == 5
+    assert len(prints | {parse_upload(("a", b"x"), collection="docs").fingerprint}) == 5
 
 
 def header(*values: str, name: str) -> Request:
@@ -353,7 +355,7 @@ def header(*values: str, name: str) -> Request:
 
 
 @pytest.mark.parametrize(
-    ("given", "key"),
+    ("value", "key"),
     [
         ("8e03978e-40d5-43dd-bc93-6894a57f9324", "8e03978e-40d5-43dd-bc93-6894a57f9324"),
         ('"8e03978e"', "8e03978e"),
@@ -361,8 +363,8 @@ def header(*values: str, name: str) -> Request:
         ('"' + "a" * 255 + '"', "a" * 255),
     ],
 )
-def test_an_idempotency_key_is_a_quoted_string_or_a_word(given: str, key: str) -> None:
-    assert asyncio.run(read_idempotency_key(header(given, name="idempotency-key"))) == key
+def test_an_idempotency_key_is_a_quoted_string_or_a_word(value: str, key: str) -> None:
+    assert asyncio.run(read_idempotency_key(header(value, name="idempotency-key"))) == key
 
 
 def test_a_request_need_not_have_an_idempotency_key() -> None:
@@ -370,15 +372,15 @@ def test_a_request_need_not_have_an_idempotency_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [("",), ('""',), ("a b",), ('"a',), ("a" * 256,), ("a", "b"), ("a, b",), ("é",), ('"a\tb"',)]
+    "values", [("",), ('""',), ("a b",), ('"a',), ("a" * 256,), ("a", "b"), ("a, b",), ("é",), ('"a\tb"',)]
 )
-def test_a_key_that_is_none_is_refused(given: Sequence[str]) -> None:
+def test_an_invalid_key_is_refused(values: Sequence[str]) -> None:
     with pytest.raises(UsageError, match="Idempotency-Key must be"):
-        asyncio.run(read_idempotency_key(header(*given, name="idempotency-key")))
+        asyncio.run(read_idempotency_key(header(*values, name="idempotency-key")))
 
 
 @pytest.mark.parametrize(
-    ("given", "seconds"),
+    ("values", "seconds"),
     [
         ((), 0),
         (("wait",), 60),
@@ -396,11 +398,11 @@ def test_a_key_that_is_none_is_refused(given: Sequence[str]) -> None:
         (("waiting=5",), 0),
     ],
 )
-def test_how_long_to_wait_is_read_as_rfc_7240_has_it(given: Sequence[str], seconds: int) -> None:
-    assert read_wait_seconds(header(*given, name="prefer")) == seconds
+def test_the_time_to_wait_is_read_as_rfc_7240_defines_it(values: Sequence[str], seconds: int) -> None:
+    assert read_wait_seconds(header(*values, name="prefer")) == seconds
 
 
-def test_the_reason_of_a_job_tells_which_failure_it_was() -> None:
+def test_the_reason_of_a_job_names_its_failure() -> None:
     failure = error_from_reason("SpaceError: collection 'a' is embedded with another model: x")
     assert (type(failure), str(failure)) == (SpaceError, "collection 'a' is embedded with another model: x")
     for reason in ("interrupted", "KeyError: 'x'", "StageTimeoutError: x", "Literal: x", "DocumentError: parse: x"):

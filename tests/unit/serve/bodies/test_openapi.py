@@ -1,4 +1,4 @@
-"""`/openapi.json` tells the truth."""
+"""`/openapi.json` describes the requests and the responses as they are."""
 
 import asyncio
 from typing import Any
@@ -23,19 +23,19 @@ PIECES = ["Keys are replaced every 45 days [1]. ", "Locks open [2]."]
 CHAT = {"model": "default", "messages": [{"role": "user", "content": "How often?"}]}
 
 
-def asked(method: str, path: str, body: object = None, error: RagError | None = None) -> httpx2.Response:
-    async def called() -> httpx2.Response:
+def send_request(method: str, path: str, body: object = None, error: RagError | None = None) -> httpx2.Response:
+    async def send() -> httpx2.Response:
         graph = scripted_graph(ScriptedRetriever(hits=HITS, error=error), ScriptedGenerator(answers=[PIECES]))
         transport = httpx2.ASGITransport(app=build_fastapi(ServedProfiles(graph)), raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
             return await client.request(method, path, json=body)
 
-    return asyncio.run(called())
+    return asyncio.run(send())
 
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    return asked("GET", "/openapi.json").json()  # type: ignore[no-any-return]
+    return send_request("GET", "/openapi.json").json()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,14 @@ def schema() -> dict[str, Any]:
         ("/v1/vector_stores/default/search", {"query": "?"}, SearchPage),
     ],
 )
-def test_bodies_are_as_they_are_told_of(path: str, body: object, kind: type[BaseModel]) -> None:
-    response = asked("POST", path, body)
+def test_bodies_are_as_they_are_documented(path: str, body: object, kind: type[BaseModel]) -> None:
+    response = send_request("POST", path, body)
     assert response.status_code == 200
     kind.model_validate_json(response.text, strict=True)
 
 
-def test_what_is_no_search_is_as_it_is_told_of_too() -> None:
-    Profiles.model_validate_json(asked("GET", "/v1/profiles").text, strict=True)
+def test_profiles_are_as_they_are_documented() -> None:
+    Profiles.model_validate_json(send_request("GET", "/v1/profiles").text, strict=True)
 
 
 @pytest.mark.parametrize(
@@ -67,29 +67,29 @@ def test_what_is_no_search_is_as_it_is_told_of_too() -> None:
         ({"query": "?"}, StageTimeoutError("retrieve", 1.0)),
     ],
 )
-def test_problems_are_as_they_are_told_of(body: object, error: RagError | None) -> None:
-    problem = Problem.model_validate_json(asked("POST", "/v1/retrieve", body, error).text, strict=True)
+def test_problems_are_as_they_are_documented(body: object, error: RagError | None) -> None:
+    problem = Problem.model_validate_json(send_request("POST", "/v1/retrieve", body, error).text, strict=True)
     assert problem.status >= 400
 
 
-def test_every_route_tells_of_its_success_and_of_its_problems(schema: dict[str, Any]) -> None:
+def test_every_route_documents_its_success_and_its_problems(schema: dict[str, Any]) -> None:
     for path, routes in schema["paths"].items():
         for method, route in routes.items():
-            told = {status: list(answer.get("content", {})) for status, answer in route["responses"].items()}
-            assert any(status < "300" for status in told), (method, path)
-            assert {"403", "404", "422", "500", "503"} <= told.keys(), (method, path)
-            assert told["422"] == ["application/problem+json"], (method, path)
+            media_types = {status: list(answer.get("content", {})) for status, answer in route["responses"].items()}
+            assert any(status < "300" for status in media_types), (method, path)
+            assert {"403", "404", "422", "500", "503"} <= media_types.keys(), (method, path)
+            assert media_types["422"] == ["application/problem+json"], (method, path)
 
 
 @pytest.mark.parametrize("path", ["/v1/retrieve", "/v1/answer", "/v1/chat/completions"])
-def test_who_asks_is_shown_how(schema: dict[str, Any], path: str) -> None:
+def test_the_documented_examples_of_bodies_are_accepted(schema: dict[str, Any], path: str) -> None:
     body = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
     (example, *_) = schema["components"]["schemas"][body["$ref"].rpartition("/")[2]]["examples"]
-    assert asked("POST", path, example).status_code == 200
+    assert send_request("POST", path, example).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/answer", "/v1/chat/completions"])
-def test_streams_are_told_of_as_events(schema: dict[str, Any], path: str) -> None:
+def test_streams_are_documented_as_events(schema: dict[str, Any], path: str) -> None:
     assert schema["paths"][path]["post"]["responses"]["200"]["content"].keys() == {
         "application/json",
         "text/event-stream",

@@ -36,7 +36,7 @@ class HeldRetriever:
         return []
 
 
-def limited(graph: Services, **limits: int) -> Services:
+def graph_with_limits(graph: Services, **limits: int) -> Services:
     return replace(graph, settings=graph.settings.model_copy(update={"serving": ServingSettings(**limits)}))
 
 
@@ -53,19 +53,19 @@ async def settle() -> None:
 
 def test_searches_beyond_the_limit_wait_and_beyond_the_queue_are_refused_at_once() -> None:
     async def run() -> tuple[HeldRetriever, list[httpx2.Response]]:
-        held = HeldRetriever()
-        async with client_of(limited(scripted_graph(held), searches=2, queue=3)) as client:  # type: ignore[arg-type]
+        retriever = HeldRetriever()
+        async with client_of(graph_with_limits(scripted_graph(retriever), searches=2, queue=3)) as client:  # type: ignore[arg-type]
             tasks = [asyncio.create_task(client.post("/v1/retrieve", json=SEARCH)) for _ in range(5)]
             await settle()
-            assert held.arrivals == 2
+            assert retriever.arrivals == 2
             refused = await client.post("/v1/retrieve", json=SEARCH)
-            assert held.arrivals == 2
-            held.release.set()
-            return held, [*await asyncio.gather(*tasks), refused]
+            assert retriever.arrivals == 2
+            retriever.release.set()
+            return retriever, [*await asyncio.gather(*tasks), refused]
 
-    held, responses = asyncio.run(run())
+    retriever, responses = asyncio.run(run())
     assert [response.status_code for response in responses] == [200] * 5 + [503]
-    assert (held.arrivals, held.most) == (5, 2)
+    assert (retriever.arrivals, retriever.most) == (5, 2)
     problem = responses[-1]
     assert problem.headers["retry-after"] == "1"
     assert problem.json()["error_type"] == "overloaded"
@@ -76,18 +76,18 @@ def test_searches_beyond_the_limit_wait_and_beyond_the_queue_are_refused_at_once
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/v1/profiles"])
 def test_other_routes_are_answered_while_all_places_are_taken(path: str) -> None:
     async def run() -> httpx2.Response:
-        held = HeldRetriever()
-        async with client_of(limited(scripted_graph(held), searches=1, answers=1, queue=0)) as client:  # type: ignore[arg-type]
-            asked = {"question": "Where is the key?"}
+        retriever = HeldRetriever()
+        async with client_of(graph_with_limits(scripted_graph(retriever), searches=1, answers=1, queue=0)) as client:  # type: ignore[arg-type]
+            body = {"question": "Where is the key?"}
             tasks = [
                 asyncio.create_task(client.post("/v1/retrieve", json=SEARCH)),
-                asyncio.create_task(client.post("/v1/answer", json=asked)),
+                asyncio.create_task(client.post("/v1/answer", json=body)),
             ]
             await settle()
-            assert held.arrivals == 2
-            assert (await client.post("/v1/answer", json=asked)).status_code == 503
+            assert retriever.arrivals == 2
+            assert (await client.post("/v1/answer", json=body)).status_code == 503
             response = await client.get(path)
-            held.release.set()
+            retriever.release.set()
             await asyncio.gather(*tasks)
             return response
 
@@ -102,32 +102,34 @@ def test_half_sent_bodies_take_no_place() -> None:
 
     async def run() -> list[int]:
         end = asyncio.Event()
-        async with client_of(limited(scripted_graph(RecordingRetriever(hits=[])), searches=1, queue=0)) as client:
+        async with client_of(
+            graph_with_limits(scripted_graph(RecordingRetriever(hits=[])), searches=1, queue=0)
+        ) as client:
             headers = {"Content-Type": "application/json"}
             slow = asyncio.create_task(client.post("/v1/retrieve", headers=headers, content=half_sent(end)))
             await settle()
-            whole = await client.post("/v1/retrieve", json=SEARCH)
+            response = await client.post("/v1/retrieve", json=SEARCH)
             end.set()
-            return [whole.status_code, (await slow).status_code]
+            return [response.status_code, (await slow).status_code]
 
     assert asyncio.run(run()) == [200, 200]
 
 
 def test_a_place_is_free_again_after_a_stream_a_failure_and_a_cancelled_wait() -> None:
     async def run() -> list[int]:
-        held = HeldRetriever()
-        graph = scripted_graph(held, ScriptedGenerator(answers=[]))  # type: ignore[arg-type]
-        async with client_of(limited(graph, answers=1, queue=1)) as client:
-            asked = {"question": "Where is the key?"}
-            first = asyncio.create_task(client.post("/v1/answer", json={**asked, "stream": True}))
+        retriever = HeldRetriever()
+        graph = scripted_graph(retriever, ScriptedGenerator(answers=[]))  # type: ignore[arg-type]
+        async with client_of(graph_with_limits(graph, answers=1, queue=1)) as client:
+            body = {"question": "Where is the key?"}
+            first = asyncio.create_task(client.post("/v1/answer", json={**body, "stream": True}))
             await settle()
-            waiting = asyncio.create_task(client.post("/v1/answer", json=asked))
+            waiting = asyncio.create_task(client.post("/v1/answer", json=body))
             await settle()
             waiting.cancel()
             await settle()
-            held.release.set()
+            retriever.release.set()
             statuses = [(await first).status_code]
             statuses += [(await client.post("/v1/answer", json={"question": 1})).status_code for _ in range(2)]
-            return [*statuses, (await client.post("/v1/answer", json=asked)).status_code]
+            return [*statuses, (await client.post("/v1/answer", json=body)).status_code]
 
     assert asyncio.run(run()) == [200, 422, 422, 200]

@@ -50,8 +50,8 @@ def test_a_preflight_grants_the_methods_of_all_routes() -> None:
 
 @pytest.mark.parametrize("origin", [STRANGER, f"{PAGE}.evil.example", f"{PAGE}:8443", "http://app.example.org", "null"])
 def test_another_page_gets_neither_a_preflight_nor_a_response_that_it_can_read(origin: str) -> None:
-    asked = preflight(origin)
-    assert (asked.status_code, "access-control-allow-origin" in asked.headers) == (400, False)
+    response = preflight(origin)
+    assert (response.status_code, "access-control-allow-origin" in response.headers) == (400, False)
     read = request("GET", "/v1/profiles", origin)
     assert "access-control-allow-origin" not in read.headers
     written = request("POST", "/v1/retrieve", origin, json={"query": "keys"})
@@ -59,10 +59,10 @@ def test_another_page_gets_neither_a_preflight_nor_a_response_that_it_can_read(o
 
 
 def test_an_allowed_page_reads_answers_errors_and_the_headers_of_both() -> None:
-    found = request("POST", "/v1/retrieve", PAGE, json={"query": "keys"})
+    answer = request("POST", "/v1/retrieve", PAGE, json={"query": "keys"})
     broken = request("POST", "/v1/retrieve", PAGE, json={})
-    assert (found.status_code, broken.status_code) == (200, 422)
-    for response in (found, broken):
+    assert (answer.status_code, broken.status_code) == (200, 422)
+    for response in (answer, broken):
         assert response.headers["access-control-allow-origin"] == PAGE
         assert "X-Correlation-ID" in response.headers["access-control-expose-headers"]
         assert response.headers["vary"] == "Origin"

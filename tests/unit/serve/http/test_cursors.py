@@ -1,4 +1,4 @@
-"""Cursors come back as they were given out, or not at all."""
+"""Only cursors that the gateway issued are accepted."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 
@@ -38,18 +38,18 @@ def test_a_key_may_hold_any_character() -> None:
     assert after(DOCUMENTS, more["next_cursor"]) == "Schlüssel\n🗝"
 
 
-def given_out() -> str:
+def issue_cursor() -> str:
     return str(DOCUMENTS.split_page(ROWS, 3)[1]["next_cursor"])
 
 
-def moved() -> str:
-    signed = bytearray(urlsafe_b64decode(given_out()))
+def corrupt_cursor() -> str:
+    signed = bytearray(urlsafe_b64decode(issue_cursor()))
     signed[-1] ^= 1
     return urlsafe_b64encode(signed).decode()
 
 
-@pytest.mark.parametrize("cursor", [moved(), given_out()[:-4], "3", "Mw==", "%%%", "é", "A" * 4096])
-def test_a_cursor_that_was_not_given_out_is_refused(cursor: str) -> None:
+@pytest.mark.parametrize("cursor", [corrupt_cursor(), issue_cursor()[:-4], "3", "Mw==", "%%%", "é", "A" * 4096])
+def test_a_cursor_that_was_not_issued_is_refused(cursor: str) -> None:
     with pytest.raises(UsageError, match="next_cursor"):
         after(DOCUMENTS, cursor)
 
@@ -65,7 +65,7 @@ def test_a_cursor_that_was_not_given_out_is_refused(cursor: str) -> None:
 )
 def test_a_cursor_of_another_listing_is_refused(other: Listing) -> None:
     with pytest.raises(UsageError, match="next_cursor"):
-        after(other, given_out())
+        after(other, issue_cursor())
 
 
 def test_a_listing_does_not_show_its_secret() -> None:

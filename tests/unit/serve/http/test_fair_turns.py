@@ -41,7 +41,7 @@ class Turns:
         await asyncio.sleep(0)
 
 
-def test_a_quiet_tenant_gets_a_turn_at_once_beside_one_that_wants_all() -> None:
+def test_a_quiet_tenant_gets_a_turn_at_once_next_to_one_that_requests_all() -> None:
     async def run() -> list[str]:
         turns = Turns(Gate("searches", limit=4, queue=9, share=share_of(4)))
         await turns.request("a1", "a2", "a3", "a4", "a5", "q1")
@@ -82,7 +82,7 @@ def test_a_full_queue_of_one_tenant_refuses_only_its_own_requests() -> None:
     assert asyncio.run(run()) == ["a1", "a2", "b1"]
 
 
-def test_a_request_that_is_cancelled_leaves_neither_a_turn_nor_a_place_behind() -> None:
+def test_a_cancelled_request_occupies_neither_a_turn_nor_a_place() -> None:
     async def run() -> list[str]:
         turns = Turns(Gate("searches", limit=1, queue=1, share=1))
         await turns.request("a1", "a2")

@@ -168,8 +168,10 @@ def test_the_page_on_limits_has_valid_settings_and_shows_the_defaults() -> None:
     assert (limits.tenant_rate("harbour-team", "searches"), limits.user_rate("other-team", "searches")) == (5_000, 100)
     rows = re.findall(r"^\| `(\w+)`.*? \| (.+) \| (.+) \|$", page, re.MULTILINE)
     assert {row[0] for row in rows} == set(get_args(RateKind))
-    shown = {name: [int(rate.replace(",", "").replace("no limit", "0")) for rate in rates] for name, *rates in rows}
+    documented = {
+        name: [int(rate.replace(",", "").replace("no limit", "0")) for rate in rates] for name, *rates in rows
+    }
     defaults = RateLimitSettings()
-    assert shown == {
+    assert documented == {
         kind: [getattr(defaults.tenant, kind), getattr(defaults.user, kind)] for kind in get_args(RateKind)
     }

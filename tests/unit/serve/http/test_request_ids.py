@@ -82,7 +82,7 @@ def test_an_id_of_any_bytes_is_replaced_by_one_new_id(value: bytes) -> None:
         assert headers["x-request-id"] != [value]
 
 
-def test_of_several_ids_the_first_counts() -> None:
+def test_the_first_of_several_ids_counts() -> None:
     _, headers = exchange([(b"x-request-id", b"one"), (b"x-request-id", b"two")])
     assert headers["x-request-id"] == [b"one"]
 

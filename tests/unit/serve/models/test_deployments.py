@@ -37,13 +37,13 @@ def settings(**changes: Any) -> Settings:
     return load_settings(environment={}).model_copy(update=changes)
 
 
-def witnessed(folder: Path) -> Settings:
+def settings_with_witness(folder: Path) -> Settings:
     arguments = {"folder": str(folder)}
     embedding = PythonObject(type="python", object="fakes.embedding:WitnessedEncoder", arguments=arguments)
     return settings(embedding=embedding)
 
 
-def judged_by(model: str) -> Settings:
+def settings_with_judge(model: str) -> Settings:
     judge = CrossEncoderJudge(type="cross_encoder", model=model, precision="fp32")
     guard = settings().guard.model_copy(update={"judge": judge})
     return settings(guard=guard, generation=OpenAIGenerator(type="openai", model="llama"))
@@ -54,17 +54,17 @@ def local(app: Any) -> Any:
 
 
 def test_deployments_have_the_names_that_a_cluster_configures_them_by(tmp_path: Path) -> None:
-    apps = [embedder_app(settings()), scorer_app(judged_by(str(tmp_path)), "judge")]
+    apps = [embedder_app(settings()), scorer_app(settings_with_judge(str(tmp_path)), "judge")]
     assert [app._bound_deployment.name for app in apps] == ["Embedder", "Judge"]
 
 
-def test_who_waits_where_too_many_wait_is_told_to_come_again() -> None:
+def test_a_full_deployment_answers_503_with_a_time_to_retry() -> None:
     for deployment in (Gateway, Embedder, Scorer):
         refusal = deployment._deployment_config.backpressure_config
         assert (refusal.status_code, refusal.retry_after_s) == (503, 1)
 
 
-def test_who_watches_or_waits_for_jobs_leaves_room_for_who_asks() -> None:
+def test_watchers_and_waiters_of_jobs_leave_room_for_questions() -> None:
     gates = build_gates(settings())
     questions = sum(gate.limit + gate.queue for gate in (gates.answers, gates.searches))
     assert MAX_WATCHERS + MAX_WAITERS + questions < MAX_ONGOING_REQUESTS / 8
@@ -79,23 +79,26 @@ def test_a_role_that_the_profile_has_no_model_for_is_refused_before_anything_sta
 
 def test_a_judges_probabilities_are_those_of_its_model_in_this_process(tmp_path: Path) -> None:
     model = tiny_models.bert_files(tmp_path, "ForSequenceClassification", names=("no", "entailment"))
-    chosen, pairs = judged_by(str(model)), [("rotate the keys", "keys"), ("doors are of oak", "keys"), ("", "")]
-    remote = RemotePairs(local(scorer_app(chosen, "judge")), Breaker("the judge"), "judge")
-    expected = asyncio.run(judge_model(chosen.guard.judge).score(pairs))
+    judge_settings, pairs = (
+        settings_with_judge(str(model)),
+        [("rotate the keys", "keys"), ("doors are of oak", "keys"), ("", "")],
+    )
+    remote = RemotePairs(local(scorer_app(judge_settings, "judge")), Breaker("the judge"), "judge")
+    expected = asyncio.run(judge_model(judge_settings.guard.judge).score(pairs))
     assert asyncio.run(remote.score(pairs)) == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_model_that_is_not_there_makes_no_deployment() -> None:
     with pytest.raises(ModelError, match="model acme/not-there is not a folder"):
-        local(scorer_app(judged_by("acme/not-there"), "judge"))
+        local(scorer_app(settings_with_judge("acme/not-there"), "judge"))
 
 
 def test_a_text_that_no_tokenizer_reads_fails_its_own_caller_only(tmp_path: Path) -> None:
-    embedder = RemoteEmbedder(local(embedder_app(witnessed(tmp_path))), Breaker("the embedder"))
+    embedder = RemoteEmbedder(local(embedder_app(settings_with_witness(tmp_path))), Breaker("the embedder"))
 
     async def together() -> list[Any]:
-        asked = [["keys"], ["keys", "\udc80"], ["doors", "k\0ey"]]
-        return await asyncio.gather(*map(embedder.embed, asked), return_exceptions=True)
+        calls = [["keys"], ["keys", "\udc80"], ["doors", "k\0ey"]]
+        return await asyncio.gather(*map(embedder.embed, calls), return_exceptions=True)
 
     first, broken, last = asyncio.run(together())
     assert (first[:, 0].tolist(), last[:, 0].tolist()) == ([4], [5, 4])
@@ -105,12 +108,12 @@ def test_a_text_that_no_tokenizer_reads_fails_its_own_caller_only(tmp_path: Path
 
 def test_health_is_the_models_own_and_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployments, "HEALTH_CHECK_TIMEOUT", 0.2)
-    replica = Embedder.func_or_class(witnessed(tmp_path).model_dump_json())  # type: ignore[attr-defined]
-    asked: list[str] = []
+    replica = Embedder.func_or_class(settings_with_witness(tmp_path).model_dump_json())  # type: ignore[attr-defined]
+    embedded: list[str] = []
 
     class Stuck:
         async def embed(self, texts: list[str]) -> None:
-            asked.extend(texts)
+            embedded.extend(texts)
             await asyncio.sleep(60)
 
     asyncio.run(replica.check_health())
@@ -118,15 +121,15 @@ def test_health_is_the_models_own_and_has_a_limit(tmp_path: Path, monkeypatch: p
     began = time.monotonic()
     with pytest.raises(TimeoutError):
         asyncio.run(replica.check_health())
-    assert asked == ["ready"]
+    assert embedded == ["ready"]
     assert time.monotonic() - began < 30
 
 
 def test_health_does_not_wait_for_the_calls_that_wait(tmp_path: Path) -> None:
     (tmp_path / HELD).touch()
 
-    async def checked() -> None:
-        replica = Embedder.func_or_class(witnessed(tmp_path).model_dump_json())  # type: ignore[attr-defined]
+    async def check_health_amid_calls() -> None:
+        replica = Embedder.func_or_class(settings_with_witness(tmp_path).model_dump_json())  # type: ignore[attr-defined]
         waiting = [asyncio.create_task(replica.embed([f"{n}"], {})) for n in range(20)]
         while not batches(tmp_path):
             await asyncio.sleep(0.01)
@@ -135,4 +138,4 @@ def test_health_does_not_wait_for_the_calls_that_wait(tmp_path: Path) -> None:
         (tmp_path / HELD).unlink()
         await asyncio.gather(*waiting)
 
-    asyncio.run(checked())
+    asyncio.run(check_health_amid_calls())

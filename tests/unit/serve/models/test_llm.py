@@ -34,7 +34,7 @@ class ErrorInfo(BaseModel):
 
 
 class ErrorResponse(BaseModel):
-    """As vLLM has it."""
+    """An error in the form of vLLM."""
 
     error: ErrorInfo
 
@@ -50,25 +50,25 @@ WATER = (piece("Water "), piece("boils.", "stop"), USAGE, DONE)
 
 
 def client(deployment: ScriptedDeployment, **timeouts: float) -> ChatClient:
-    chosen = {"first_token_timeout": LONG, "stall_timeout": LONG} | timeouts
-    return deployment_client(deployment.chat, model="llama", breaker=Breaker("the deployment of llama"), **chosen)
+    limits = {"first_token_timeout": LONG, "stall_timeout": LONG} | timeouts
+    return deployment_client(deployment.chat, model="llama", breaker=Breaker("the deployment of llama"), **limits)
 
 
-def streamed(deployment: ScriptedDeployment, **timeouts: float) -> list[CompletionDelta]:
+def stream_deltas(deployment: ScriptedDeployment, **timeouts: float) -> list[CompletionDelta]:
     async def read() -> list[CompletionDelta]:
-        asked = client(deployment, **timeouts)
-        return [delta async for delta in asked.stream(MESSAGES, temperature=0.1, max_tokens=64)]
+        chat = client(deployment, **timeouts)
+        return [delta async for delta in chat.stream(MESSAGES, temperature=0.1, max_tokens=64)]
 
     return asyncio.run(read())
 
 
-def completed(deployment: ScriptedDeployment, **asked: Any) -> Completion:
-    return asyncio.run(client(deployment).complete(MESSAGES, max_tokens=8, **asked))
+def complete(deployment: ScriptedDeployment, **options: Any) -> Completion:
+    return asyncio.run(client(deployment).complete(MESSAGES, max_tokens=8, **options))
 
 
 def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> None:
     deployment = ScriptedDeployment(WATER)
-    assert streamed(deployment) == [
+    assert stream_deltas(deployment) == [
         CompletionDelta(text="Water "),
         CompletionDelta(text="boils."),
         CompletionDelta(finish="stop", usage=Usage(40, 4)),
@@ -97,13 +97,13 @@ def test_an_answer_comes_in_its_pieces_then_why_it_ended_and_what_it_took() -> N
     ids=["many in a list", "many in a string", "strings", "without an end"],
 )
 def test_events_are_read_however_they_are_batched(yields: Sequence[object]) -> None:
-    assert streamed(ScriptedDeployment(yields)) == [CompletionDelta(text="Yes."), CompletionDelta(finish="stop")]
+    assert stream_deltas(ScriptedDeployment(yields)) == [CompletionDelta(text="Yes."), CompletionDelta(finish="stop")]
 
 
 def test_a_line_separator_inside_a_text_ends_no_event() -> None:
     text = "one\u2028two"
     frame = [f'data: {{"choices": [{{"delta": {{"content": "{text}"}}}}]}}\n\n']
-    assert streamed(ScriptedDeployment([frame, DONE]))[0].text == text
+    assert stream_deltas(ScriptedDeployment([frame, DONE]))[0].text == text
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_a_line_separator_inside_a_text_ends_no_event() -> None:
 )
 def test_whatever_goes_wrong_is_one_named_error_without_the_prompt(yields: Sequence[object], reason: str) -> None:
     with pytest.raises(GenerationError) as caught:
-        streamed(ScriptedDeployment(yields))
+        stream_deltas(ScriptedDeployment(yields))
     assert str(caught.value).startswith("the deployment of llama ")
     assert str(caught.value).endswith(reason)
     assert PROMPT not in str(caught.value)
@@ -139,50 +139,50 @@ def test_whatever_goes_wrong_is_one_named_error_without_the_prompt(yields: Seque
 def test_a_call_that_lost_its_replica_before_the_first_piece_is_made_twice(lost: BaseException, calls: int) -> None:
     deployment = ScriptedDeployment([lost])
     with pytest.raises(GenerationError):
-        streamed(deployment)
+        stream_deltas(deployment)
     assert len(deployment.calls) == calls
 
 
 def test_the_second_replica_answers_and_a_replica_that_is_lost_amid_an_answer_is_not_replaced() -> None:
-    assert streamed(ScriptedDeployment(WATER, replaced=1))[0] == CompletionDelta(text="Water ")
-    assert completed(ScriptedDeployment([ChatCompletion(choices=[SAID])], replaced=1)).text == "true"
+    assert stream_deltas(ScriptedDeployment(WATER, replaced=1))[0] == CompletionDelta(text="Water ")
+    assert complete(ScriptedDeployment([ChatCompletion(choices=[SAID])], replaced=1)).text == "true"
     lost = ScriptedDeployment([piece("Wa"), ActorDiedError()])
     with pytest.raises(GenerationError):
-        streamed(lost)
+        stream_deltas(lost)
     assert len(lost.calls) == 1
 
 
 def test_a_second_replica_has_no_more_time_than_the_first_one_left() -> None:
     deployment = ScriptedDeployment([HANG], replaced=1)
     with pytest.raises(GenerationError, match=r"sent no answer within 0\.5 s"):
-        streamed(deployment, first_token_timeout=0.5)
+        stream_deltas(deployment, first_token_timeout=0.5)
     assert deployment.cancelled == [False, True]
 
 
 def test_too_many_calls_are_an_overload_that_opens_no_circuit() -> None:
     deployment = ScriptedDeployment([BackPressureError(num_queued_requests=2, max_queued_requests=2)])
-    asked = client(deployment)
+    chat = client(deployment)
     for _ in range(FAILURE_LIMIT + 1):
         with pytest.raises(OverloadedError, match="the deployment of llama: its queue is full"):
-            asyncio.run(whole(asked))
+            asyncio.run(whole_completion(chat))
 
 
 @pytest.mark.parametrize(("status", "kind"), [(400, RefusedError), (413, RefusedError), (500, GenerationError)])
-def test_a_prompt_that_the_engine_does_not_take_is_told_from_an_engine_that_failed(status: int, kind: type) -> None:
+def test_a_refused_prompt_is_distinguished_from_a_failed_engine(status: int, kind: type) -> None:
     with pytest.raises(GenerationError, match=f"refused with {status}: no") as caught:
-        streamed(ScriptedDeployment([ErrorResponse(error=ErrorInfo(message="no", code=status))]))
+        stream_deltas(ScriptedDeployment([ErrorResponse(error=ErrorInfo(message="no", code=status))]))
     assert type(caught.value) is kind
 
 
 def test_a_deployment_that_fails_five_times_is_not_asked_a_sixth_time() -> None:
     deployment = ScriptedDeployment([ErrorResponse(error=ErrorInfo(message="EngineCore is dead", code=500))])
-    asked = client(deployment)
-    for work in (first_delta, whole, first_delta, whole, first_delta):
+    chat = client(deployment)
+    for work in (first_delta, whole_completion, first_delta, whole_completion, first_delta):
         with pytest.raises(GenerationError):
-            asyncio.run(work(asked))
-    for work in (first_delta, whole):
+            asyncio.run(work(chat))
+    for work in (first_delta, whole_completion):
         with pytest.raises(CircuitOpenError):
-            asyncio.run(work(asked))
+            asyncio.run(work(chat))
     assert len(deployment.calls) == 5
 
 
@@ -191,8 +191,8 @@ def test_an_answer_counts_as_a_success_if_its_reader_stops_at_the_finish_reason(
 
     async def read_to_the_reason(yields: Sequence[object]) -> None:
         calls = ScriptedDeployment(yields).chat
-        asked = deployment_client(calls, model="llama", first_token_timeout=LONG, stall_timeout=LONG, breaker=breaker)
-        async with aclosing(asked.stream(MESSAGES, temperature=0.1, max_tokens=64)) as deltas:
+        chat = deployment_client(calls, model="llama", first_token_timeout=LONG, stall_timeout=LONG, breaker=breaker)
+        async with aclosing(chat.stream(MESSAGES, temperature=0.1, max_tokens=64)) as deltas:
             while not (await anext(deltas)).finish:
                 pass
 
@@ -206,10 +206,10 @@ def test_an_answer_counts_as_a_success_if_its_reader_stops_at_the_finish_reason(
 
 def test_prompts_that_are_refused_open_no_circuit() -> None:
     deployment = ScriptedDeployment([ErrorResponse(error=ErrorInfo(message="at most 1024 tokens"))])
-    asked = client(deployment)
+    chat = client(deployment)
     for _ in range(FAILURE_LIMIT + 1):
         with pytest.raises(RefusedError):
-            asyncio.run(whole(asked))
+            asyncio.run(whole_completion(chat))
 
 
 @pytest.mark.parametrize(
@@ -225,11 +225,11 @@ def test_a_deployment_that_falls_silent_is_not_waited_for_and_its_call_is_cancel
 ) -> None:
     deployment = ScriptedDeployment(yields)
     with pytest.raises(GenerationError, match=reason):
-        streamed(deployment, **timeouts)
+        stream_deltas(deployment, **timeouts)
     assert deployment.cancelled == [True]
 
 
-def test_whoever_stops_reading_cancels_the_call() -> None:
+def test_a_reader_that_stops_cancels_the_call() -> None:
     deployment = ScriptedDeployment([piece("Wa"), HANG])
 
     async def read_one() -> None:
@@ -240,31 +240,31 @@ def test_whoever_stops_reading_cancels_the_call() -> None:
     assert deployment.cancelled == [True]
 
 
-async def first_delta(asked: ChatClient) -> CompletionDelta:
-    return await anext(asked.stream(MESSAGES, temperature=0.1, max_tokens=64))
+async def first_delta(chat: ChatClient) -> CompletionDelta:
+    return await anext(chat.stream(MESSAGES, temperature=0.1, max_tokens=64))
 
 
-async def whole(asked: ChatClient) -> Completion:
-    return await asked.complete(MESSAGES, max_tokens=8)
+async def whole_completion(chat: ChatClient) -> Completion:
+    return await chat.complete(MESSAGES, max_tokens=8)
 
 
-@pytest.mark.parametrize("work", [first_delta, whole])
+@pytest.mark.parametrize("work", [first_delta, whole_completion])
 def test_a_task_that_is_cancelled_cancels_the_call_and_stays_cancelled(work: Callable[[ChatClient], Any]) -> None:
     deployment = ScriptedDeployment([HANG])
 
-    async def cancelled() -> None:
+    async def cancel_call() -> None:
         async with asyncio.timeout(SOON):
             await work(client(deployment))
 
     with pytest.raises(TimeoutError):
-        asyncio.run(cancelled())
+        asyncio.run(cancel_call())
     assert deployment.cancelled == [True]
 
 
 def test_a_piece_that_is_not_understood_cancels_the_call() -> None:
     deployment = ScriptedDeployment([["data: {\n\n"], HANG])
     with pytest.raises(GenerationError):
-        streamed(deployment)
+        stream_deltas(deployment)
     assert deployment.cancelled == [True]
 
 
@@ -273,7 +273,7 @@ def test_a_whole_answer_has_its_form_and_its_alternatives() -> None:
     choice = {"message": {"content": "true"}, "logprobs": {"content": [{"token": "true", "top_logprobs": top}]}}
     deployment = ScriptedDeployment([ChatCompletion(choices=[choice])])
     schema = {"type": "boolean"}
-    assert completed(deployment, schema=schema, logprobs=True) == Completion(
+    assert complete(deployment, schema=schema, logprobs=True) == Completion(
         text="true", logprobs=({"true": -0.1, "false": -2.4},)
     )
     (body,) = deployment.asked
@@ -292,10 +292,10 @@ def test_a_whole_answer_has_its_form_and_its_alternatives() -> None:
 )
 def test_a_whole_answer_fails_by_the_same_name(yields: Sequence[object], reason: str) -> None:
     with pytest.raises(GenerationError, match=reason):
-        completed(ScriptedDeployment(yields))
+        complete(ScriptedDeployment(yields))
 
 
-def test_a_deployment_streams_at_once_logs_no_prompt_and_takes_no_more_than_it_is_told() -> None:
+def test_a_deployment_streams_at_once_logs_no_prompt_and_limits_its_calls() -> None:
     config = llm_config(LlmSettings(model="llama", engine={"max_model_len": 1024, "enable_log_requests": True}))
     assert config["model_loading_config"] == {"model_id": "llama", "model_source": "llama"}
     assert config["experimental_configs"] == {"stream_batching_interval_ms": 0}
@@ -306,7 +306,7 @@ def test_a_deployment_streams_at_once_logs_no_prompt_and_takes_no_more_than_it_i
     assert config["placement_group_config"] is None
 
 
-def test_on_a_cpu_the_engine_has_one_of_its_own() -> None:
+def test_an_engine_on_a_cpu_reserves_one_cpu() -> None:
     assert llm_config(LlmSettings(model="llama", device="cpu"))["placement_group_config"] == {"bundles": [{"CPU": 1}]}
 
 

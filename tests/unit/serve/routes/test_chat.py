@@ -64,10 +64,10 @@ def client(graph: Services | None = None) -> Iterator[OpenAI]:
 KEYLESS: dict[str, Any] = {"api_key": "none", "max_retries": 0}
 
 
-def folded(told: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """A message as a client puts it together: texts are joined, the rest is as it was told last."""
+def fold_chunks(chunks: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Builds a message as a client does: joins the texts, and keeps the last value of every other key."""
     message: dict[str, Any] = {"content": "", "finish_reason": None}
-    for chunk in told:
+    for chunk in chunks:
         for choice in chunk["choices"]:
             delta = choice["delta"]
             message |= {**delta, "content": message["content"] + (delta.get("content") or "")}
@@ -82,11 +82,11 @@ def whole(body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def untimed(message: dict[str, Any]) -> dict[str, Any]:
+def remove_times(message: dict[str, Any]) -> dict[str, Any]:
     return message | {"rag": {key: value for key, value in message["rag"].items() if key != "timings_ms"}}
 
 
-def dumped(chunk: Any) -> dict[str, Any]:
+def dump_chunk(chunk: Any) -> dict[str, Any]:
     return chunk.model_dump(exclude_unset=True)  # type: ignore[no-any-return]
 
 
@@ -96,31 +96,34 @@ def test_a_completion_has_its_markers_its_annotations_and_what_is_known_of_it() 
     message = answer.choices[0].message
     assert (message.content, answer.choices[0].finish_reason, answer.model) == (TEXT, "stop", "default")
     assert message.annotations is not None
-    shown = [each.url_citation for each in message.annotations]
-    assert [TEXT[each.start_index : each.end_index] for each in shown] == ["[1]", "[2]"]
-    assert [(each.title, each.url) for each in shown] == [("Keys", "https://host/keys"), ("Document 2", "file:///2.md")]
+    citations = [annotation.url_citation for annotation in message.annotations]
+    assert [TEXT[citation.start_index : citation.end_index] for citation in citations] == ["[1]", "[2]"]
+    assert [(citation.title, citation.url) for citation in citations] == [
+        ("Keys", "https://host/keys"),
+        ("Document 2", "file:///2.md"),
+    ]
     rag = (message.model_extra or {})["rag"]
     assert rag.keys() == {
         *("citations", "conversation_id", "grounding", "degraded", "degraded_reasons", "pipeline_version"),
         *("confidence", "coverage", "timings_ms", "clarification"),
     }
-    assert [each["n"] for each in rag["citations"]] == [1, 2]
+    assert [citation["n"] for citation in rag["citations"]] == [1, 2]
     assert rag["grounding"]["verdict"] == "supported"
     assert (rag["confidence"], rag["coverage"]) == (None, 1.0)
 
 
-def test_a_stream_tells_its_role_then_its_sources_then_its_text_and_why_it_ended() -> None:
+def test_a_stream_sends_its_role_then_its_sources_then_its_text_and_why_it_ended() -> None:
     with client() as asking:
-        told = [dumped(chunk) for chunk in asking.chat.completions.create(**ASKED, stream=True)]
-    deltas = [chunk["choices"][0]["delta"] for chunk in told]
+        chunks = [dump_chunk(chunk) for chunk in asking.chat.completions.create(**ASKED, stream=True)]
+    deltas = [chunk["choices"][0]["delta"] for chunk in chunks]
     assert deltas[0] == {"role": "assistant", "content": ""}
     assert [source["title"] for source in deltas[1]["rag"]["sources"]] == ["Keys", "Document 2"]
     assert all(delta.keys() == {"content"} for delta in deltas[2:-2])
     assert "".join(delta["content"] for delta in deltas[2:-2]) == TEXT
     assert deltas[-2].keys() == {"annotations", "rag"}
     assert deltas[-1] == {}
-    assert [chunk["choices"][0]["finish_reason"] for chunk in told] == [None] * (len(told) - 1) + ["stop"]
-    assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in told}) == 1
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * (len(chunks) - 1) + ["stop"]
+    assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
 
 
 def test_the_stream_ends_with_done_and_is_not_to_be_kept() -> None:
@@ -155,14 +158,14 @@ def test_a_stream_that_nobody_reads_on_stops_its_generator() -> None:
         asyncio.run(asyncio.wait_for(read_one(address), 30))
 
 
-def test_usage_is_told_last_and_only_if_it_is_asked_for() -> None:
+def test_usage_is_sent_last_and_only_if_it_is_requested() -> None:
     with client() as asking:
         without = list(asking.chat.completions.create(**ASKED, stream=True))
-        told = list(asking.chat.completions.create(**ASKED, stream=True, stream_options={"include_usage": True}))
+        chunks = list(asking.chat.completions.create(**ASKED, stream=True, stream_options={"include_usage": True}))
         answer = asking.chat.completions.create(**ASKED)
     assert [chunk.usage for chunk in without] == [None] * len(without)
-    assert told[-1].choices == []
-    assert told[-1].usage == answer.usage
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage == answer.usage
 
 
 def test_usage_counts_an_answer_that_was_written_twice_twice() -> None:
@@ -182,11 +185,13 @@ def test_the_asynchronous_client_reads_the_same() -> None:
         async with AsyncOpenAI(base_url=f"{address}/v1", **KEYLESS) as asking:
             answer = await asking.chat.completions.create(**ASKED)
             stream = await asking.chat.completions.create(**ASKED, stream=True)
-            return whole(answer.model_dump(exclude_unset=True)), folded([dumped(chunk) async for chunk in stream])
+            return whole(answer.model_dump(exclude_unset=True)), fold_chunks(
+                [dump_chunk(chunk) async for chunk in stream]
+            )
 
     with serve_graph(chat_graph()) as address:
         answer, streamed = asyncio.run(both(address))
-    assert untimed(streamed) == untimed(answer)
+    assert remove_times(streamed) == remove_times(answer)
 
 
 def test_the_client_that_folds_a_stream_by_itself_gets_the_answer_too() -> None:
@@ -197,34 +202,34 @@ def test_the_client_that_folds_a_stream_by_itself_gets_the_answer_too() -> None:
     assert message.content == answer.content
     rag = (message.model_extra or {})["rag"]
     assert len(rag.pop("sources")) == 2
-    assert untimed({"rag": rag}) == untimed({"rag": (answer.model_extra or {})["rag"]})
+    assert remove_times({"rag": rag}) == remove_times({"rag": (answer.model_extra or {})["rag"]})
 
 
 def test_the_clients_messages_are_the_history_but_for_a_conversation_that_the_server_knows() -> None:
     writing = ScriptedGenerator(answers=[PIECES] * 9)
-    said = [
+    history = [
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "Keys"}, {"type": "text", "text": "?"}]},
         {"role": "assistant", "content": "Yes.", "refusal": None, "annotations": []},
     ]
     with client(chat_graph(writing)) as asking:
-        asking.chat.completions.create(model="default", messages=[*said, USER])
+        asking.chat.completions.create(model="default", messages=[*history, USER])
         for _ in range(2):
             asking.chat.completions.create(
-                model="default", messages=[*said, USER], extra_body={"rag": {"conversation_id": "c"}}
+                model="default", messages=[*history, USER], extra_body={"rag": {"conversation_id": "c"}}
             )
-    own = [("user", "Keys?"), ("assistant", "Yes.")]
+    client_messages = [("user", "Keys?"), ("assistant", "Yes.")]
     servers = [("user", "How often?"), ("assistant", TEXT)]
     histories = [[(message.role, message.text) for message in prompt.history] for prompt in writing.prompts]
-    assert histories == [own, [], servers]
+    assert histories == [client_messages, [], servers]
     assert {prompt.question or prompt.query.text for prompt in writing.prompts} == {"How often?"}
 
 
 def test_a_long_history_is_read_from_its_end() -> None:
     writing = ScriptedGenerator(answers=[PIECES])
-    said = [{"role": "user", "content": str(number)} for number in range(12)]
+    history = [{"role": "user", "content": str(number)} for number in range(12)]
     with client(chat_graph(writing)) as asking:
-        asking.chat.completions.create(model="default", messages=[*said, USER])
+        asking.chat.completions.create(model="default", messages=[*history, USER])
     assert [message.text for message in writing.prompts[0].history] == [str(number) for number in range(2, 12)]
 
 
@@ -243,8 +248,8 @@ def test_the_model_names_the_collection(model: str, rag: dict[str, str], collect
     retriever = RecordingRetriever(hits=HITS)
     with client(chat_graph(retriever=retriever)) as asking:
         asking.chat.completions.create(model=model, messages=[USER], extra_body={"rag": rag})
-    (heard,) = retriever.queries
-    assert (heard.collection, heard.session_id, heard.tenant) == (collection, "", "default-tenant")
+    (query,) = retriever.queries
+    assert (query.collection, query.session_id, query.tenant) == (collection, "", "default-tenant")
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -272,7 +277,7 @@ def test_a_collection_that_is_not_there_is_not_found(stream: bool) -> None:
         ({"rag": {"citations": "footnotes"}}, "#/rag/citations"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_its_name(body: dict[str, Any], pointer: str) -> None:
+def test_an_unsupported_option_is_refused_by_its_name(body: dict[str, Any], pointer: str) -> None:
     with client() as asking, pytest.raises(UnprocessableEntityError) as raised:
         asking.post("/chat/completions", body={**ASKED, **body}, cast_to=object)
     errors = raised.value.response.json()["errors"]
@@ -323,7 +328,7 @@ def test_a_question_of_32000_characters_is_read_whole() -> None:
         ("k" * 2_000, "k" * 1_000),
     ],
 )
-def test_what_is_searched_with_is_the_beginning_of_a_long_question_to_a_words_end(question: str, searched: str) -> None:
+def test_a_long_question_is_searched_by_its_beginning_up_to_a_words_end(question: str, searched: str) -> None:
     retriever = RecordingRetriever(hits=HITS)
     hits = asyncio.run(ShortQueryRetriever(retriever).retrieve(Query(text=question, collection="docs"), 1))
     assert hits == HITS[:1]
@@ -336,7 +341,7 @@ def test_a_profile_that_is_not_served_is_refused_by_its_name(profile: str) -> No
         asking.post("/chat/completions", body={**ASKED, "rag": {"profile": profile}}, cast_to=object)
 
 
-def test_what_steers_a_model_is_let_pass_without_effect() -> None:
+def test_sampling_options_are_accepted_without_effect() -> None:
     harmless = {
         "temperature": 0.2,
         "max_tokens": 5,
@@ -354,7 +359,7 @@ def test_what_steers_a_model_is_let_pass_without_effect() -> None:
 @pytest.mark.parametrize(
     ("error", "code"), [(GenerationError("the model broke"), "generation"), (RuntimeError("hunter2"), "generation")]
 )
-def test_a_fault_after_the_sources_is_told_in_the_stream_before_its_end(
+def test_a_fault_after_the_sources_is_reported_in_the_stream_before_its_end(
     error: Exception, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     graph = chat_graph(ScriptedGenerator(answers=[[]] * 2, error=error))
@@ -363,9 +368,9 @@ def test_a_fault_after_the_sources_is_told_in_the_stream_before_its_end(
         with OpenAI(base_url=f"{address}/v1", **KEYLESS) as asking, pytest.raises(APIError) as raised:
             list(asking.chat.completions.create(**ASKED, stream=True))
     assert raised.value.code == code
-    fault, done = text.removesuffix("\n\n").split("\n\n")[-2:]
+    fault, end = text.removesuffix("\n\n").split("\n\n")[-2:]
     assert json.loads(fault.removeprefix("data: "))["error"]["code"] == code
-    assert done == "data: [DONE]"
+    assert end == "data: [DONE]"
     assert "hunter2" not in text
     assert ("hunter2" in caplog.text) is isinstance(error, RuntimeError)
 
@@ -378,7 +383,7 @@ def test_a_late_search_is_a_problem_with_its_own_status(stream: bool) -> None:
     assert (response.status_code, response.json()["failed_stage"]) == (504, "retrieve")
 
 
-def test_a_search_that_is_silent_begins_the_stream_with_comments_and_its_fault_is_told_there(
+def test_a_silent_search_begins_the_stream_with_comments_and_reports_its_fault_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streaming, "KEEP_ALIVE_SECONDS", 0.02)
@@ -390,13 +395,13 @@ def test_a_search_that_is_silent_begins_the_stream_with_comments_and_its_fault_i
     assert json.loads(frames[-2].removeprefix("data: "))["error"]["code"] == "stage_timeout"
 
 
-def test_an_answer_that_may_be_retracted_is_not_shown_before_it_cannot() -> None:
+def test_an_answer_that_can_be_retracted_is_not_shown_before_it_is_final() -> None:
     judge = ScriptedJudge(words={"Locks": "unsupported"})
     with client(chat_graph(guard=("block", "after"), judge=judge)) as asking:
-        told = [dumped(chunk) for chunk in asking.chat.completions.create(**ASKED, stream=True)]
-    contents = [text for chunk in told if (text := chunk["choices"][0]["delta"].get("content"))]
+        chunks = [dump_chunk(chunk) for chunk in asking.chat.completions.create(**ASKED, stream=True)]
+    contents = [text for chunk in chunks if (text := chunk["choices"][0]["delta"].get("content"))]
     assert contents == [BLOCKED_ANSWER]
-    assert told[-1]["choices"][0]["finish_reason"] == "content_filter"
+    assert chunks[-1]["choices"][0]["finish_reason"] == "content_filter"
 
 
 def test_a_broken_off_answer_says_that_it_is_not_whole() -> None:
@@ -409,17 +414,17 @@ def test_a_broken_off_answer_says_that_it_is_not_whole() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_citations_are_annotations_or_a_block_of_markdown_or_markers_alone(stream: bool) -> None:
-    def asked(asking: OpenAI, form: str) -> dict[str, Any]:
+    def complete(asking: OpenAI, form: str) -> dict[str, Any]:
         extra = {"rag": {"citations": form}}
         answer: Any = asking.chat.completions.create(**ASKED, stream=stream, extra_body=extra)
-        return folded(map(dumped, answer)) if stream else whole(answer.model_dump(exclude_unset=True))
+        return fold_chunks(map(dump_chunk, answer)) if stream else whole(answer.model_dump(exclude_unset=True))
 
     with client() as asking:
-        annotated, markdown, bare = (asked(asking, form) for form in ("annotations", "markdown", "none"))
+        annotated, markdown, bare = (complete(asking, form) for form in ("annotations", "markdown", "none"))
     assert markdown["content"] == (TEXT + "\n\n**Sources**\n\n- [1] [Keys](<https://host/keys>)\n- [2] Document 2")
     assert annotated["content"] == bare["content"] == TEXT
-    assert [len(each["annotations"]) for each in (annotated, markdown, bare)] == [2, 0, 0]
-    assert [len(each["rag"]["citations"]) for each in (annotated, markdown, bare)] == [2, 2, 2]
+    assert [len(message["annotations"]) for message in (annotated, markdown, bare)] == [2, 0, 0]
+    assert [len(message["rag"]["citations"]) for message in (annotated, markdown, bare)] == [2, 2, 2]
 
 
 def test_stages_are_shown_if_they_are_asked_for() -> None:
@@ -462,7 +467,7 @@ def test_without_citations_there_is_no_block() -> None:
 def test_a_citation_with_two_markers_is_two_annotations_in_the_order_of_the_text() -> None:
     twice = replace(citation(1, (0, 10), (11, 14)), spans=((11, 14), (20, 23)))
     between = citation(2, (0, 10), (14, 17))
-    places = [each.url_citation.start_index for each in url_citations([twice, between])]
+    places = [annotation.url_citation.start_index for annotation in url_citations([twice, between])]
     assert places == [11, 14, 20]
 
 
@@ -490,23 +495,30 @@ def test_the_stream_folds_to_the_whole_answer_and_annotations_are_its_markers(
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     pieces = [text[start:end] for start, end in pairwise(places)]
     graph = chat_graph(ScriptedGenerator(answers=[pieces] * 2), guard=guard, judge=ScriptedJudge(words=words))
-    held = can_retract(graph.settings.guard)
+    hold_text = can_retract(graph.settings.guard)
     shape = Envelope(
-        id="1", created=0, model="m", pipeline_version="v", citations=form, explain=explain, usage=True, hold_text=held
+        id="1",
+        created=0,
+        model="m",
+        pipeline_version="v",
+        citations=form,
+        explain=explain,
+        usage=True,
+        hold_text=hold_text,
     )
-    reply, events = asyncio.run(heard(graph))
+    reply, events = asyncio.run(record_events(graph))
     chunks = [chunk for event in events for chunk in event_chunks(event, shape)]
     streamed = [json.loads(json_bytes(chunk)) for chunk in (*chunks, *closing_chunks(reply, shape, NOW))]
     body = json.loads(json_bytes(describe_completion(reply, shape, NOW)))
     message = whole(body)
-    assert folded(streamed) == message
+    assert fold_chunks(streamed) == message
     assert streamed[-1]["usage"] == body["usage"]
     for annotation in message["annotations"]:
         place = annotation["url_citation"]
         assert message["content"][place["start_index"] : place["end_index"]] in {"[1]", "[2]"}
 
 
-async def heard(graph: Services) -> tuple[Reply, list[Event]]:
+async def record_events(graph: Services) -> tuple[Reply, list[Event]]:
     events: list[Event] = []
 
     async def hear(event: Event) -> None:

@@ -59,7 +59,7 @@ def test_runs_are_listed_newest_first_and_page_by_page(home: Path) -> None:
     }
 
 
-def test_a_promoted_run_says_so(home: Path) -> None:
+def test_a_promoted_run_is_marked(home: Path) -> None:
     digest = promote_run(write_run(home, "candidate", 1_700_000_000))
     runs = {run["id"]: run["promoted"] for run in get("/v1/evaluations").json()["data"]}
     assert runs == {digest: True, "candidate": False}

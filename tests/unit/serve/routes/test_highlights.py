@@ -1,4 +1,4 @@
-"""Where a hit's text has the words of the question."""
+"""The places of the question's words in the text of a hit."""
 
 import re
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from rag_core.wire.highlights import find_highlights
 LETTERS = st.text(alphabet="aAbé_1İΣß鍵 -.\n", max_size=40)
 
 
-def meant(question: str, text: str) -> Sequence[tuple[int, int]]:
-    """Each word of the text by itself."""
+def reference_highlights(question: str, text: str) -> Sequence[tuple[int, int]]:
+    """Compares each word of the text by itself."""
 
     def lower(text: str) -> str:
         return text.replace("\u0130", "i").lower()
@@ -30,7 +30,7 @@ def test_words_that_begin_like_one_of_the_question_are_highlighted(
     words: list[str], text: list[str], shared: str
 ) -> None:
     question, passage = " ".join([*words, shared]), shared.join(text)
-    assert find_highlights(question, passage) == meant(question, passage)
+    assert find_highlights(question, passage) == reference_highlights(question, passage)
 
 
 def test_a_word_is_highlighted_once_and_only_from_its_beginning() -> None:
@@ -47,9 +47,9 @@ class Counting:
         return self.pattern.findall(text)
 
     def match(self, text: str, at: int = 0) -> re.Match[str] | None:
-        found = self.pattern.match(text, at)
-        self.read += len(found[0]) if found else 0
-        return found
+        match = self.pattern.match(text, at)
+        self.read += len(match[0]) if match else 0
+        return match
 
 
 def test_a_word_of_a_hundred_thousand_letters_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from rag_core.types import Comparison, Hit
 KEYS, LOCKS = passage(1, "Keys.", uri="file:///a/all%20keys.md").hit, passage(2, "Locks.", title="Locks", uri="/").hit
 
 
-def described(hit: Hit) -> Hit:
+def hit_with_metadata(hit: Hit) -> Hit:
     about: dict[str, Any] = {"language": "en", "year": 2026, "draft": True, "authors": ["A", "B"]}
     return replace(
         hit, chunk=replace(hit.chunk, metadata={"page": 3}), origin=replace(hit.origin, metadata=about), score=0.5
@@ -33,10 +33,10 @@ def client(retriever: Retriever) -> Iterator[OpenAI]:
         yield asking
 
 
-def test_passages_come_best_first_with_the_file_they_stand_in() -> None:
+def test_passages_come_best_first_with_their_file() -> None:
     with client(ScriptedRetriever(hits=[KEYS, LOCKS])) as asking:
         page = asking.vector_stores.search("docs", query="keys")
-    assert [(each.filename, each.score, each.content[0].text) for each in page.data] == [
+    assert [(hit.filename, hit.score, hit.content[0].text) for hit in page.data] == [
         ("all keys.md", 1.0, "Keys."),
         ("Locks", 0.5, "Locks."),
     ]
@@ -46,20 +46,20 @@ def test_passages_come_best_first_with_the_file_they_stand_in() -> None:
 
 
 def test_attributes_are_what_filters_compare() -> None:
-    with client(ScriptedRetriever(hits=[described(KEYS)])) as asking:
-        (found,) = asking.vector_stores.search("docs", query="keys").data
-    assert found.attributes == {"language": "en", "year": 2026, "draft": True, "authors": "A, B", "page": 3}
+    with client(ScriptedRetriever(hits=[hit_with_metadata(KEYS)])) as asking:
+        (hit,) = asking.vector_stores.search("docs", query="keys").data
+    assert hit.attributes == {"language": "en", "year": 2026, "draft": True, "authors": "A, B", "page": 3}
 
 
-def test_what_is_asked_is_the_collection_the_filter_and_how_many() -> None:
+def test_the_query_has_the_collection_the_filter_and_the_number_of_hits() -> None:
     retriever = RecordingRetriever(hits=[KEYS, LOCKS])
     with client(retriever) as asking:
         page = asking.vector_stores.search(
             "docs", query=["keys"], max_num_results=1, filters={"type": "eq", "key": "language", "value": "en"}
         )
-    (heard,) = retriever.queries
-    assert (heard.text, heard.collection) == ("keys", "docs")
-    assert heard.filters == Comparison(key="language", type="eq", value="en")
+    (query,) = retriever.queries
+    assert (query.text, query.collection) == ("keys", "docs")
+    assert query.filters == Comparison(key="language", type="eq", value="en")
     assert len(page.data) == 1
 
 
@@ -67,7 +67,7 @@ def test_a_threshold_leaves_out_what_scores_below_it() -> None:
     with client(ScriptedRetriever(hits=[KEYS, LOCKS])) as asking:
         page = asking.vector_stores.search("docs", query="keys", ranking_options={"score_threshold": 0.75})
         all_of_them = asking.vector_stores.search("docs", query="keys", ranking_options={"ranker": "auto"})
-    assert [each.score for each in page.data] == [1.0]
+    assert [hit.score for hit in page.data] == [1.0]
     assert len(all_of_them.data) == 2
 
 
@@ -88,7 +88,7 @@ def test_a_collection_that_is_not_there_is_not_found() -> None:
         ({"max_num_results": 51}, "#/max_num_results"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused_by_its_name(body: dict[str, Any], pointer: str) -> None:
+def test_an_unsupported_option_is_refused_by_its_name(body: dict[str, Any], pointer: str) -> None:
     with client(ScriptedRetriever(hits=[])) as asking, pytest.raises(UnprocessableEntityError) as raised:
         asking.vector_stores.search("docs", **{"query": "keys", **body})
     assert [error["pointer"] for error in raised.value.response.json()["errors"]] == [pointer]

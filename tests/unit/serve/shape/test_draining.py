@@ -1,4 +1,4 @@
-"""A gateway that drains: what its responses tell load balancers, and how SIGTERM makes it drain."""
+"""A gateway that drains: what its responses signal to load balancers, and how SIGTERM makes it drain."""
 
 import os
 import signal

@@ -1,7 +1,7 @@
 import subprocess
 import sys
 
-# In a process of its own: what is frozen here would hide the garbage of other tests.
+# A separate process: frozen objects would hide the garbage of other tests.
 SCRIPT = """
 import gc, weakref
 from serve.shape.garbage_collection import freeze_loaded_objects
@@ -22,6 +22,6 @@ assert known() is None, "is garbage, and still there"
 """
 
 
-def test_what_is_loaded_is_not_looked_through_and_freed_by_the_next_call() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+def test_loaded_objects_are_not_traversed_and_the_next_call_frees_them() -> None:
+    process = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr

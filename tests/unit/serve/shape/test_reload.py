@@ -33,7 +33,7 @@ def settings(profile: str = "gpu", *overrides: str) -> Settings:
         "prompt.citations=footnote",
     ],
 )
-def test_how_hits_are_weighed_and_answers_are_made_may_change(override: str) -> None:
+def test_settings_of_weights_and_answers_can_change(override: str) -> None:
     before = settings()
     after = reload_settings(before, [override])
     assert after == settings("gpu", override)
@@ -58,20 +58,20 @@ def test_how_hits_are_weighed_and_answers_are_made_may_change(override: str) -> 
         ("limits.file_mb=1", "limits.file_mb"),
     ],
 )
-def test_models_stores_and_what_was_ingested_may_not(override: str, key: str) -> None:
+def test_settings_of_models_stores_and_ingestion_cannot_change(override: str, key: str) -> None:
     with pytest.raises(ConfigError) as refused:
         reload_settings(settings(), [override])
     assert str(refused.value).startswith("cannot change while the gateway serves: ")
     assert key in str(refused.value)
 
 
-def test_every_setting_that_may_not_change_is_named() -> None:
+def test_every_setting_that_cannot_change_is_named() -> None:
     with pytest.raises(ConfigError) as refused:
         reload_settings(settings(), ["embedding.model=a", "guard.mode=off", "chunking.tokens=300"])
     assert "cannot change while the gateway serves: chunking.tokens, embedding.model;" in str(refused.value)
 
 
-def test_what_is_no_setting_is_refused_as_on_the_command_line() -> None:
+def test_an_unknown_setting_is_refused_as_on_the_command_line() -> None:
     with pytest.raises(ConfigError, match=r"answering\.dept: unknown setting; did you mean answering\.depth\?"):
         reload_settings(settings(), ["answering.dept=3"])
     with pytest.raises(ConfigError, match=r"takes SECTION\.KEY=VALUE, got 'answering'"):
@@ -90,7 +90,7 @@ def test_changes_are_over_what_the_gateway_was_started_with() -> None:
     assert reload_settings(started, []) == started
 
 
-@pytest.mark.parametrize("given", [{"sets": []}, {"set": "packing.passages=3"}, {"set": [3]}])
-def test_a_user_config_of_another_form_is_refused(given: dict[str, object]) -> None:
+@pytest.mark.parametrize("user_config", [{"sets": []}, {"set": "packing.passages=3"}, {"set": [3]}])
+def test_a_user_config_of_another_form_is_refused(user_config: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=r"user_config\.set"):
-        parse_user_config(given)
+        parse_user_config(user_config)

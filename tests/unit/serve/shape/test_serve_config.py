@@ -1,4 +1,4 @@
-"""Serve configs held to their word: every kind of slip has its place in the message."""
+"""Serve configs are checked: the message names the place of every kind of error."""
 
 import warnings
 from pathlib import Path
@@ -38,7 +38,7 @@ def application_of(shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def deployment_of(shape: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(each for each in application_of(shape)["deployments"] if each["name"] == name)
+    return next(deployment for deployment in application_of(shape)["deployments"] if deployment["name"] == name)
 
 
 def refusal(shape: object) -> str:
@@ -53,15 +53,18 @@ def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["local", "gpu"])
-def test_the_shipped_shapes_are_as_serve_and_we_want_them(name: str) -> None:
+def test_the_shipped_shapes_are_valid_for_serve_and_for_us(name: str) -> None:
     shape = read_serve_config(SHIPPED / f"{name}.yaml")
     assert shape.http_options.host == "127.0.0.1"
-    assert [each.import_path for each in shape.applications] == ["serve.app:build"]
+    assert [application.import_path for application in shape.applications] == ["serve.app:build"]
 
 
 def test_the_gpu_shape_shares_one_gpu_among_all_replicas_of_its_small_models() -> None:
-    small = [each for each in application_of(document())["deployments"] if each["name"] != "Gateway"]
-    most = sum(each["ray_actor_options"]["num_gpus"] * each["autoscaling_config"]["max_replicas"] for each in small)
+    small = [deployment for deployment in application_of(document())["deployments"] if deployment["name"] != "Gateway"]
+    most = sum(
+        deployment["ray_actor_options"]["num_gpus"] * deployment["autoscaling_config"]["max_replicas"]
+        for deployment in small
+    )
     assert most == pytest.approx(1.0)
 
 
@@ -87,14 +90,14 @@ def test_a_key_that_nobody_knows_is_named_with_its_place(place: tuple[str | int,
     for part in place:
         inner = inner[part]
     inner[key] = 1
-    told = refusal(shape)
-    assert key in told
-    assert near in told
+    message = refusal(shape)
+    assert key in message
+    assert near in message
     for part in place:
-        assert str(part) in told
+        assert str(part) in message
 
 
-def test_every_unknown_key_is_told_at_once() -> None:
+def test_every_unknown_key_is_reported_at_once() -> None:
     shape = document()
     shape["http_options"]["prt"] = 1
     deployment_of(shape, "Judge")["max_ongoing_request"] = 1
@@ -104,16 +107,16 @@ def test_every_unknown_key_is_told_at_once() -> None:
     ]
 
 
-def test_a_value_of_another_kind_is_refused_where_it_stands() -> None:
+def test_a_value_of_another_kind_is_refused_with_its_place() -> None:
     shape = document()
     deployment_of(shape, "Reranker")["max_ongoing_requests"] = "many"
     assert refusal(shape).startswith("applications[0].deployments[2].max_ongoing_requests: ")
     assert "many" in refusal(shape)
 
 
-@pytest.mark.parametrize("given", [None, [], "applications", 7])
-def test_what_is_no_mapping_is_no_shape(given: object) -> None:
-    assert refusal(given).startswith("the file must be a mapping with the key applications, got ")
+@pytest.mark.parametrize("shape", [None, [], "applications", 7])
+def test_a_file_that_is_not_a_mapping_is_not_a_shape(shape: object) -> None:
+    assert refusal(shape).startswith("the file must be a mapping with the key applications, got ")
 
 
 def test_a_deployment_must_be_one_that_the_arguments_ask_for() -> None:
@@ -125,7 +128,7 @@ def test_a_deployment_must_be_one_that_the_arguments_ask_for() -> None:
     )
 
 
-def test_a_deployment_stands_there_once() -> None:
+def test_a_duplicate_deployment_is_refused() -> None:
     shape = document()
     application_of(shape)["deployments"] *= 2
     assert refusal(shape).startswith(
@@ -133,12 +136,12 @@ def test_a_deployment_stands_there_once() -> None:
     )
 
 
-def test_a_change_that_needs_a_restart_is_no_user_config() -> None:
+def test_a_change_that_needs_a_restart_is_not_a_user_config() -> None:
     shape = document()
     deployment_of(shape, "Gateway")["user_config"]["set"] = ["retrieval.depth=50", "embedding.model=other"]
-    place, told = refusal(shape).split(": ", 1)
+    place, reason = refusal(shape).split(": ", 1)
     assert place == "applications[0].deployments[0]"
-    assert told == "cannot change while the gateway serves: embedding.model; restart it to change them"
+    assert reason == "cannot change while the gateway serves: embedding.model; restart it to change them"
 
 
 def test_grpc_would_listen_on_every_interface() -> None:
@@ -153,7 +156,7 @@ def test_other_applications_are_free_in_their_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("applications:\n  - name: rag\n   bad: 1\n", "line 3: "),
         ("applications: []\nhttp_options: {port: 1, port: 2}\n", "line 2: duplicate key: port"),
@@ -161,15 +164,15 @@ def test_other_applications_are_free_in_their_arguments() -> None:
         ("\tx: 1", "line 1: "),
     ],
 )
-def test_what_is_no_yaml_is_said_with_its_line(text: str, told: str, tmp_path: Path) -> None:
+def test_invalid_yaml_is_reported_with_its_line(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "shape.yaml"
     file.write_text(text)
     with pytest.raises(ConfigError) as refused:
         read_serve_config(file)
-    assert f"{file}, {told}" in str(refused.value)
+    assert f"{file}, {message}" in str(refused.value)
 
 
-def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot read .*nowhere\.yaml"):
         read_serve_config(tmp_path / "nowhere.yaml")
 
@@ -190,7 +193,7 @@ def test_a_serve_config_is_known_by_its_applications(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "overrides", "told"),
+    ("parts", "overrides", "message"),
     [
         ({"deployments": ["reranker"]}, (), "a remote reranker must be the profile's only reranker, got 0"),
         ({"deployments": ["judge"]}, WRITING, "a remote judge must be of type cross_encoder"),
@@ -203,10 +206,12 @@ def test_a_serve_config_is_known_by_its_applications(tmp_path: Path) -> None:
         ({"generator": {"model": "other"}}, WRITING, "generator.model must be generation.model, tiny, got other"),
     ],
 )
-def test_a_part_that_nothing_would_ask_is_refused(parts: dict[str, Any], overrides: tuple[str, ...], told: str) -> None:
+def test_a_part_that_nothing_would_ask_is_refused(
+    parts: dict[str, Any], overrides: tuple[str, ...], message: str
+) -> None:
     with pytest.raises(ConfigError) as refused:
         settings_from_arguments(Arguments.model_validate({**parts, "set": overrides}))
-    assert told in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_the_names_of_deployments_are_those_of_the_built_application() -> None:
@@ -214,13 +219,13 @@ def test_the_names_of_deployments_are_those_of_the_built_application() -> None:
     built = build_app(
         build_application(GatewaySettings(own=settings_from_arguments(arguments)), arguments, ENGINE), name="rag"
     )
-    assert sorted(each.name for each in built.deployments) == sorted(deployment_names(arguments))
+    assert sorted(deployment.name for deployment in built.deployments) == sorted(deployment_names(arguments))
 
 
 def test_the_local_shape_is_the_gateway_and_what_takes_documents() -> None:
     arguments = Arguments.model_validate(application_of(document("local"))["args"])
     built = build_app(build(arguments), name="rag")
-    assert sorted(each.name for each in built.deployments) == sorted(deployment_names(arguments))
+    assert sorted(deployment.name for deployment in built.deployments) == sorted(deployment_names(arguments))
     assert deployment_names(Parts(ingest=False)) == ["Gateway"]
 
 
@@ -228,9 +233,9 @@ def test_settings_of_a_shape_are_those_of_the_command_line(tmp_path: Path) -> No
     file = tmp_path / "rag.yaml"
     file.write_text("answering: {depth: 7}\n")
     arguments = Arguments(config=str(file), set=("tenant=tenant-of-mine",))
-    told: Settings = settings_from_arguments(arguments)
-    assert (told.answering.depth, told.tenant) == (7, "tenant-of-mine")
-    assert told.pipeline_version == load_settings(file, None, ["tenant=tenant-of-mine"]).pipeline_version
+    settings: Settings = settings_from_arguments(arguments)
+    assert (settings.answering.depth, settings.tenant) == (7, "tenant-of-mine")
+    assert settings.pipeline_version == load_settings(file, None, ["tenant=tenant-of-mine"]).pipeline_version
 
 
 @pytest.mark.parametrize(
@@ -259,7 +264,7 @@ def test_a_shape_that_names_no_host_would_be_open_to_all() -> None:
         pass
 
 
-def test_what_a_serve_config_says_is_not_said_beside_it(capfd: pytest.CaptureFixture[str]) -> None:
+def test_options_that_a_serve_config_sets_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
     shape = str(SHIPPED / "local.yaml")
     ran = rag_in_process(capfd)("serve", "--tenant", "tenant-of-mine", "--config", shape)
     assert ran.code == 2
