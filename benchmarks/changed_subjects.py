@@ -29,10 +29,10 @@ CALLERS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exchange:
+class HeldTurn:
     """A scripted turn and its reply. `is_former` is true before the change of the subject."""
 
-    turn: ScriptedTurn
+    script: ScriptedTurn
     reply: Reply
     is_former: bool
 
@@ -42,10 +42,17 @@ class Exchange:
 
     @property
     def carried(self) -> str:
-        """The question with what it refers to; empty if nothing was carried over."""
+        """What was added to the question because it could refer to it; empty if nothing was."""
         variants = self.reply.understanding.variants if self.reply.understanding else ()
         texts = (variant.text for variant in variants if variant.name == "carried")
-        return next((text.removeprefix(self.turn.question) for text in texts), "")
+        return next((text.removeprefix(self.script.question) for text in texts), "")
+
+    def list_cited(self, corpus: Path) -> dict[str, str]:
+        """The titles of the documents that the answer cites, by path below the corpus."""
+        return {
+            Path(path_from_uri(citation.uri)).relative_to(corpus).as_posix(): citation.title
+            for citation in self.reply.answer.citations
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,31 +85,33 @@ def main() -> None:
 
 def hold_conversations(
     knowledge: KnowledgeBase, scripts: tuple[ScriptedConversation, ScriptedConversation], former_turns: int
-) -> list[Exchange]:
+) -> list[HeldTurn]:
     """The first turns of the former conversation, and then all of the next one, in one session."""
     former, latter = scripts
-    turns = [*((turn, True) for turn in former.turns[:former_turns]), *((turn, False) for turn in latter.turns)]
+    turns = [*((script, True) for script in former.turns[:former_turns]), *((script, False) for script in latter.turns)]
     return [
-        Exchange(turn=turn, reply=knowledge.ask(turn.question, session_id=latter.id), is_former=is_former)
-        for turn, is_former in turns
+        HeldTurn(script=script, reply=knowledge.ask(script.question, session_id=latter.id), is_former=is_former)
+        for script, is_former in turns
     ]
 
 
-def measure_session(session: Sequence[Exchange], corpus: Path) -> Iterator[FollowUp]:
+def measure_session(session: Sequence[HeldTurn], corpus: Path) -> Iterator[FollowUp]:
     """Yields the follow-ups of the latter conversation that expect an answer."""
-    is_detected = next(exchange.is_change for exchange in session if not exchange.is_former)
-    for position, exchange in enumerate(session):
-        expected = set(exchange.turn.documents)
-        if exchange.is_former or not exchange.turn.is_follow_up or not expected:
-            continue
-        former, latter = (_list_cited(session[:position], is_former, corpus) for is_former in (True, False))
-        documents = {document for document, title in {*former, *latter} if title and title in exchange.carried}
-        yield FollowUp(
-            is_right=bool(documents & expected),
-            is_former=bool(documents) and documents.isdisjoint(expected | {document for document, _ in latter}),
-            cites_expected=not expected.isdisjoint(document for document, _ in _list_cited([exchange], False, corpus)),
-            is_change_detected=is_detected,
-        )
+    is_detected = next(turn.is_change for turn in session if not turn.is_former)
+    titles, latter = dict[str, str](), set[str]()
+    for turn in session:
+        cited, expected = turn.list_cited(corpus), set(turn.script.documents)
+        if turn.script.is_follow_up and expected and not turn.is_former:
+            referents = {document for document, title in titles.items() if title and title in turn.carried}
+            yield FollowUp(
+                is_right=not referents.isdisjoint(expected),
+                is_former=bool(referents) and referents.isdisjoint(expected | latter),
+                cites_expected=not expected.isdisjoint(cited),
+                is_change_detected=is_detected,
+            )
+        titles |= cited
+        if not turn.is_former:
+            latter |= cited.keys()
 
 
 def report(name: str, follow_ups: Sequence[FollowUp]) -> None:
@@ -112,16 +121,6 @@ def report(name: str, follow_ups: Sequence[FollowUp]) -> None:
         f"{name}: {len(follow_ups)} follow-ups; referent right {shares[0]}, of the former subject {shares[1]};"
         f" right documents {shares[2]}"
     )
-
-
-def _list_cited(exchanges: Sequence[Exchange], is_former: bool, corpus: Path) -> set[tuple[str, str]]:
-    """The documents that the answers of a subject cite, by path below the corpus, with their titles."""
-    return {
-        (Path(path_from_uri(citation.uri)).relative_to(corpus).as_posix(), citation.title)
-        for exchange in exchanges
-        if exchange.is_former is is_former
-        for citation in exchange.reply.answer.citations
-    }
 
 
 def _arguments() -> argparse.Namespace:

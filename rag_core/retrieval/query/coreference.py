@@ -21,8 +21,8 @@ ROLE_WEIGHTS = {"user": 1.0, "assistant": 0.6}
 NAME_AGING, TITLE_AGING = 0.7, 0.5
 """The factors of a name's weight for each later message, and of a title's weight for each later answer or question.
 
-The title that the last answer cites first outweighs all citations of another one before. With .8, in joined
-conversations of the demo, every fifth follow-up was resolved to the former subject (`benchmarks.changed_subjects`).
+So the title that the last answer cites first outweighs all earlier citations of another one, which matters after a
+change of the subject that was not detected. `benchmarks.changed_subjects` counts what follow-ups refer to.
 """
 LATER_MARKER, SAID_WORD = 0.6, 0.3
 """The weight of a title whose marker is not the answer's first one, and of a word that the user has written."""

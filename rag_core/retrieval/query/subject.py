@@ -1,4 +1,4 @@
-"""Subjects of a conversation: the messages that a question can refer to."""
+"""The subjects of a conversation, and the one whose documents a question can refer to."""
 
 from collections.abc import Sequence
 

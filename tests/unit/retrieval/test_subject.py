@@ -79,6 +79,10 @@ def test_nothing_of_the_former_subject_is_referred_to_if_the_new_one_was_not_ans
 def test_a_former_subject_that_is_named_again_is_referred_to() -> None:
     understanding = understand("and who pays for it, the new key?", (*KEYS, *DIVES))
     assert understanding.resolved == {"it": "Rotation of signing keys"}
+    assert [variant.text for variant in understanding.variants][2:] == [
+        "How long may a dive last?",
+        "25 minutes in cold water.",
+    ]
 
 
 def test_the_second_question_of_a_subject_is_also_searched_with_what_it_could_refer_to() -> None:
