@@ -47,7 +47,7 @@ class HeldTurn:
         texts = (variant.text for variant in variants if variant.name == "carried")
         return next((text.removeprefix(self.script.question) for text in texts), "")
 
-    def list_cited(self, corpus: Path) -> dict[str, str]:
+    def list_documents(self, corpus: Path) -> dict[str, str]:
         """The titles of the documents that the answer cites, by path below the corpus."""
         return {
             Path(path_from_uri(citation.uri)).relative_to(corpus).as_posix(): citation.title
@@ -100,7 +100,7 @@ def measure_session(session: Sequence[HeldTurn], corpus: Path) -> Iterator[Follo
     is_detected = next(turn.is_change for turn in session if not turn.is_former)
     titles, latter = dict[str, str](), set[str]()
     for turn in session:
-        cited, expected = turn.list_cited(corpus), set(turn.script.documents)
+        cited, expected = turn.list_documents(corpus), set(turn.script.documents)
         if turn.script.is_follow_up and expected and not turn.is_former:
             referents = {document for document, title in titles.items() if title and title in turn.carried}
             yield FollowUp(
