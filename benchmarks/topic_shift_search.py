@@ -3,8 +3,7 @@
 DATA is a folder with the folder mtrag_un. `natural` is the dataset's own history. `joined` has another conversation
 before it, so that the subject certainly changes once; `after a change` are those of its questions that come right
 after. The changes of earlier turns are those that the detector reported. `--pad` adds the passages of other datasets.
-The weights are the factors `history_weight`; 1 only searches the first message of the subject instead of that of the
-conversation.
+The weights are the factors `history_weight`; 1 only leaves out the messages before the last change of earlier turns.
 
     python -m benchmarks.topic_shift_search /data --pad /data/cranfield
 """
@@ -96,7 +95,7 @@ async def _compare(settings: Settings, arguments: argparse.Namespace) -> None:
 async def _report(
     asked: Sequence[Asked], retriever: Retriever, understander: ShiftAwareUnderstander, weights: Sequence[float]
 ) -> None:
-    always = await _measure(asked, retriever, understander.understander)
+    always = await _measure([_forget_changes(one) for one in asked], retriever, understander.understander)
     alone = await _measure(
         [replace(one, query=replace(one.query, history=())) for one in asked], retriever, understander
     )
@@ -117,6 +116,12 @@ async def _measure(asked: Sequence[Asked], retriever: Retriever, understander: U
         hits = await search.retrieve(one.query, 50)
         scores.append(ndcg(unique_ids(unquote(hit.origin.uri.rpartition("/")[2]) for hit in hits), one.grades, 10))
     return scores
+
+
+def _forget_changes(asked: Asked) -> Asked:
+    """The question with the history of a conversation without detection."""
+    history = tuple(replace(message, is_shift=False) for message in asked.query.history)
+    return replace(asked, query=replace(asked.query, history=history))
 
 
 async def _mark_shifts(understander: ShiftAwareUnderstander, asked: Asked) -> Asked:

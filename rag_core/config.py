@@ -1095,7 +1095,7 @@ class VariantWeights(Section):
     carried: HistoryWeight = Field(1.0, description="Weight of the question with what it refers to.")
     previous: HistoryWeight = Field(0.5, description="Weight of the user's previous message.")
     answer: HistoryWeight = Field(0.5, description="Weight of the last answer.")
-    first: HistoryWeight = Field(0.5, description="Weight of the first message of the conversation.")
+    first: HistoryWeight = Field(0.5, description="Weight of the first message on the current subject.")
     rewrite: HistoryWeight = Field(1.0, description="Weight of a language model's rewrite of the question.")
 
 

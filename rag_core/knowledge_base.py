@@ -36,7 +36,7 @@ from rag_core.storage.catalog import Catalog
 from rag_core.storage.conversations import StoredConversations
 from rag_core.storage.corpus import CorpusReader
 from rag_core.storage.filters import CHUNK_KEYS, list_keys, parse_filter
-from rag_core.storage.postgres import Postgres
+from rag_core.storage.postgres import Postgres, snapshot_transaction
 from rag_core.types import (
     DEFAULT_COLLECTION,
     UNSTORABLE,
@@ -287,13 +287,13 @@ class KnowledgeBase:
     def read(
         self, uri: str, collection: str = DEFAULT_COLLECTION, groups: Sequence[str] = ()
     ) -> tuple[str, list[Chunk]]:
-        """Returns the stored text of a document, and its chunks in text order.
+        """Returns the stored text of a document, and its chunks in text order, both of one version.
 
         `uri` is as `rag documents list` prints it; that of a document of `add` begins with `push:///`. Raises
         NotFoundError if the collection has no text of this document that `groups` can read.
         """
         id, readers = document_id(self._settings.tenant, collection, uri), _check_groups("groups", groups)
-        with self._postgres.connect() as connection:
+        with self._postgres.connect() as connection, snapshot_transaction(connection, self._settings.tenant):
             catalog = Catalog(connection, self._settings.tenant)
             stored = catalog.collection(collection)
             rows = catalog.chunk_page(stored.id, id, readers, after=-1, limit=MAX_CHUNKS)

@@ -14,11 +14,10 @@ from psycopg import Connection
 from rag_core.errors import DumpError, StoreError
 from rag_core.storage.client_programs import find_program, read_version, run_program
 from rag_core.storage.manifest import MANIFESTS, Manifest, TableContents, manifest_path, measure_file, read_tables
-from rag_core.storage.postgres import Postgres, translate_statement_errors
+from rag_core.storage.postgres import SET_SNAPSHOT, Postgres, translate_statement_errors
 from rag_core.storage.row_security import ASSUME_WORKER, HAS_WORKER, SECURE_DUMPS, SEES_ALL_ROWS
 from rag_core.storage.schema import read_versions
 
-SNAPSHOT: LiteralString = "set transaction isolation level repeatable read read only"
 PG_DUMP_OPTIONS = ("--format=custom", "--schema=rag", "--no-unlogged-table-data")
 EXPORT: LiteralString = "select pg_export_snapshot()"
 
@@ -47,7 +46,7 @@ def dump_store(
         program = find_program("pg_dump", connection.info.server_version // 10_000)
         options = _choose_role(connection)
         with connection.transaction():
-            connection.execute(SNAPSHOT)
+            connection.execute(SET_SNAPSHOT)
             ((snapshot,),) = connection.execute(EXPORT).fetchall()
             if options:
                 connection.execute(ASSUME_WORKER)

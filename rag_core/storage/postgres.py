@@ -39,6 +39,7 @@ overrides them."""
 ASSUME_ROLE = """
 select set_config('role', rolname, false) from pg_roles
 where rolname = %(role)s and pg_has_role(session_user, oid, 'member')"""
+SET_SNAPSHOT = "set transaction isolation level repeatable read read only"
 SET_TENANT = "select set_config('app.tenant', %(tenant)s, true)"
 SET_CALLER = """
 select set_config('app.tenant', %(tenant)s, true), set_config('app.groups', %(groups)s::text[]::text, true)"""
@@ -157,6 +158,18 @@ def transaction(connection: Connection, tenant: str) -> Iterator[None]:
     Raises StoreError if the connection is lost.
     """
     with translate_connection_errors(), connection.transaction():
+        connection.execute(SET_TENANT, {"tenant": tenant})
+        yield
+
+
+@contextmanager
+def snapshot_transaction(connection: Connection, tenant: str) -> Iterator[None]:
+    """Opens a read-only transaction whose statements all see the store as it was at the first of them.
+
+    Transactions within it are savepoints, which see the same state. Raises StoreError if the connection is lost.
+    """
+    with translate_connection_errors(), connection.transaction():
+        connection.execute(SET_SNAPSHOT)
         connection.execute(SET_TENANT, {"tenant": tenant})
         yield
 

@@ -70,6 +70,22 @@ def test_a_follow_up_is_answered_from_the_document_in_question_without_a_model(s
     assert reply.degraded == ()
 
 
+@pytest.mark.parametrize(("detection", "is_detected"), [("none", False), ("score", True)])
+def test_a_follow_up_after_a_change_of_the_subject_refers_to_the_new_one(
+    store: Postgres, tmp_path: Path, detection: str, is_detected: bool
+) -> None:
+    with open_documents(store, tmp_path, f"conversation.topic_shift={{type: {detection}}}") as knowledge:
+        for question in (QUESTION, FOLLOW_UP, "Who replaces them?"):
+            knowledge.ask(question, session_id="s")
+        changed = knowledge.ask("When do the sluice gates open?", session_id="s").understanding
+        first, second = (knowledge.ask(question, session_id="s") for question in ("Who opens them?", FOLLOW_UP))
+    assert changed is not None
+    assert changed.is_shift is is_detected
+    assert first.standalone == "Who opens them? (Sluice gates)"
+    assert second.standalone == f"{FOLLOW_UP} (Sluice gates)"
+    assert "Bob Reed" in second.answer.text
+
+
 def test_without_its_session_the_same_question_is_not_about_the_keys(store: Postgres, tmp_path: Path) -> None:
     with open_documents(store, tmp_path) as knowledge:
         knowledge.ask(QUESTION, session_id="s")

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -19,6 +20,7 @@ from trees import HASHING, write
 from rag_core import KnowledgeBase, open_knowledge_base
 from rag_core.errors import ConfigError, DocumentError, FilterError, NotFoundError, StoreError
 from rag_core.settings import load_settings
+from rag_core.storage.catalog import Catalog
 from rag_core.storage.postgres import Postgres
 from rag_core.types import DEFAULT_TENANT, Chunk, Document, GivenChunk, Hit, Matrix, document_id
 from rag_core.wiring.models import RemoteModels
@@ -75,6 +77,25 @@ def test_a_stored_document_is_read_with_its_chunks(knowledge: KnowledgeBase, doc
     assert [chunk.ordinal for chunk in chunks] == list(range(len(chunks)))
     assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
     assert [hit.chunk for hit in knowledge.search(QUESTION, k=1)] == chunks
+
+
+def test_a_document_that_a_sync_replaces_while_it_is_read_is_read_in_one_version(
+    knowledge: KnowledgeBase, docs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, read_text = (docs / "keys.md").as_uri(), Catalog.content
+    changed = TREE["keys.md"].replace("ninety", "forty-five")
+
+    def replace_document(catalog: Catalog, *arguments: Any) -> str:
+        write(docs, {"keys.md": changed})
+        assert knowledge.ingest(docs).documents["completed"] == 1
+        return read_text(catalog, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "content", replace_document)
+        text, chunks = knowledge.read(uri)
+    assert text == TREE["keys.md"]
+    assert all(text[chunk.start : chunk.end] == chunk.text for chunk in chunks)
+    assert knowledge.read(uri)[0] == changed
 
 
 def test_a_document_that_is_not_stored_cannot_be_read(knowledge: KnowledgeBase, docs: Path) -> None:

@@ -1,9 +1,8 @@
 """The weights of a conversation's history in the search, by how its subject has changed."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from rag_core.types import Message, Understanding, Variant, VariantName
+from rag_core.types import Understanding, VariantName
 
 SETTLED_TURNS = 5
 """The turns after which a subject is stable."""
@@ -27,11 +26,3 @@ def leave_subject(question: str, understanding: Understanding, weight: float) ->
     ]
     changed = replace(understanding, variants=tuple(variant for variant in scaled if variant.weight), is_shift=True)
     return changed if understanding.method == "llm" else replace(changed, standalone=question, resolved={})
-
-
-def search_subject(variants: Sequence[Variant], history: Sequence[Message]) -> tuple[Variant, ...]:
-    """The variants with the first message of the current subject instead of the conversation's first one."""
-    first = next((message.text for message in reversed(history) if message.is_shift), "")
-    others = {variant.text for variant in variants if variant.name != "first"}
-    renewed = [replace(variant, text=first) if first and variant.name == "first" else variant for variant in variants]
-    return tuple(variant for variant in renewed if variant.name != "first" or variant.text not in others)

@@ -6,6 +6,7 @@ that it adds are words that people add, but only 43 % of the words of the weight
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import fsum
 
 from rag_core.retrieval.query.follow_up import FollowUp, guess_language
 from rag_core.storage.graph.extraction import list_possible_names, normalize_name
@@ -17,8 +18,12 @@ MAX_MESSAGES = 6
 """The latest messages in which names are searched."""
 
 ROLE_WEIGHTS = {"user": 1.0, "assistant": 0.6}
-AGING = 0.8
-"""The factor of a name's weight for each later message, and of a title's weight for each later answer."""
+NAME_AGING, TITLE_AGING = 0.7, 0.5
+"""The factors of a name's weight for each later message, and of a title's weight for each later answer or question.
+
+So the title that the last answer cites first outweighs all earlier citations of another one, which matters after a
+change of the subject that was not detected. `benchmarks.changed_subjects` counts what follow-ups refer to.
+"""
 LATER_MARKER, SAID_WORD = 0.6, 0.3
 """The weight of a title whose marker is not the answer's first one, and of a word that the user has written."""
 
@@ -44,20 +49,29 @@ def find_referents(question: str, history: Sequence[Message], follow_up: FollowU
 def rank_titles(history: Sequence[Message]) -> list[str]:
     """The titles that the latest answers cite, the weightiest first.
 
-    A title counts more for a late answer, for the first marker, and for each word that the user has written. Without
-    citations in the latest messages, these are the titles of the last answer that has any.
+    A title counts more for a late answer, for the first marker, and for each word that the user has written, above all
+    in a late question. Without citations in the latest messages, these are the titles of the last answer that has any.
     """
     recent = history[-MAX_MESSAGES:]
     questions = [message.text for message in recent if message.role == "user"]
-    language = guess_language(questions)
-    words, weights = set(terms(" ".join(questions), language)), defaultdict[str, float](float)
+    language, weights = guess_language(questions), defaultdict[str, float](float)
+    words = weigh_words(questions, language)
     answers = [message for message in history if message.titles]
     for age, answer in enumerate(reversed([answer for answer in answers if answer in recent] or answers[-1:])):
         for position, title in enumerate(answer.titles):
-            weights[title] += AGING**age * (1.0 if position == 0 else LATER_MARKER)
+            weights[title] += TITLE_AGING**age * (1.0 if position == 0 else LATER_MARKER)
     for title in weights:
-        weights[title] += SAID_WORD * len(words.intersection(terms(title, language)))
+        weights[title] += SAID_WORD * fsum(words.get(word, 0.0) for word in {*terms(title, language)})
     return sorted(weights, key=lambda title: -weights[title])
+
+
+def weigh_words(questions: Sequence[str], language: str) -> dict[str, float]:
+    """The weight of each word of the questions: 1 if the last one has it, and less if only earlier ones do."""
+    return {
+        word: TITLE_AGING**age
+        for age, question in reversed([*enumerate(reversed(questions))])
+        for word in terms(question, language)
+    }
 
 
 def _contains(text: str, name: str) -> bool:
@@ -85,7 +99,7 @@ def rank_names(history: Sequence[Message]) -> list[str]:
         if message.role == "assistant" and message not in answers:
             continue
         for name, label in {normalize_name(label): label for label in list_possible_names(message.text)}.items():
-            weights[name] += ROLE_WEIGHTS[message.role] * AGING**age
+            weights[name] += ROLE_WEIGHTS[message.role] * NAME_AGING**age
             labels.setdefault(name, label)
     for name in sorted(weights, key=len):
         longer = next((other for other in weights if other != name and f" {name} " in f" {other} "), "")

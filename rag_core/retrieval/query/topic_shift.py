@@ -10,7 +10,7 @@ import numpy as np
 
 from rag_core.errors import ModelError, translate_foreign_errors
 from rag_core.protocols import QueryEmbedder, Rarities, Understander
-from rag_core.retrieval.query.adaptive import leave_subject, search_subject
+from rag_core.retrieval.query.adaptive import leave_subject
 from rag_core.retrieval.query.continuation import answers_clarification
 from rag_core.retrieval.query.follow_up import recognize_follow_up
 from rag_core.retrieval.query.rules import MAX_READ_CHARS
@@ -142,9 +142,8 @@ class WindowDriftDetector:
 class ShiftAwareUnderstander:
     """Lowers the weights of the history for a question that changes the subject, by the factor `history_weight`.
 
-    Later questions are searched together with the first one of the new subject. Only a search has a subject: another
-    intent, such as a request to sum up, keeps its history. So does a question whose drift cannot be measured, and the
-    answer to a clarification.
+    Only a search has a subject: another intent, such as a request to sum up, keeps its history. So does a question
+    whose drift cannot be measured, and the answer to a clarification.
     """
 
     understander: Understander
@@ -156,8 +155,7 @@ class ShiftAwareUnderstander:
             return await self.understander.understand(query, history)
         drift = await attempt(SHIFT_STAGE, self._measure(query, history), otherwise=Drift())
         understanding = await self.understander.understand(query, history)
-        variants = search_subject(understanding.variants, history)
-        understanding = replace(understanding, variants=variants, drift=drift.distance)
+        understanding = replace(understanding, drift=drift.distance)
         if drift.is_shift and understanding.intent == "search":
             return leave_subject(query.text, understanding, self.history_weight)
         return understanding

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from rag_core.retrieval.query.continuation import continue_question
-from rag_core.retrieval.query.coreference import find_referents, rank_names, rank_titles
+from rag_core.retrieval.query.coreference import find_referents, rank_names, rank_titles, weigh_words
 from rag_core.retrieval.query.follow_up import FollowUp, guess_language, recognize_follow_up
 from rag_core.retrieval.query.rules import MAX_READ_CHARS, RuleUnderstander
 from rag_core.types import Message, Query, Understanding
@@ -56,6 +56,29 @@ def test_the_title_that_shares_words_with_the_questions_is_preferred() -> None:
 
 def test_an_answer_without_citations_leaves_the_title_of_the_one_before() -> None:
     assert rank_titles(LATER) == ["Rotation of signing keys"]
+
+
+def test_the_title_that_the_last_answer_cites_first_outweighs_all_earlier_citations_of_another() -> None:
+    lock = Message(role="assistant", text="...", titles=("Lock times",))
+    asked = Message(role="user", text="So?")
+    assert rank_titles([KEYS[1], asked, KEYS[1], asked, lock]) == ["Lock times", "Rotation of signing keys"]
+    assert rank_titles([asked, lock, asked, KEYS[1]]) == ["Rotation of signing keys", "Lock times"]
+
+
+def test_a_word_counts_by_the_last_question_that_has_it() -> None:
+    assert weigh_words(["dive dive", "lock", "dive gate", "gate"], "en") == {"dive": 0.5, "lock": 0.25, "gate": 1.0}
+
+
+def test_a_title_counts_more_for_a_word_of_the_last_question_than_of_an_earlier_one() -> None:
+    answer = Message(role="assistant", text="...", titles=("Log", "Signing keys", "Lock times"))
+    questions = [Message(role="user", text=text) for text in ("When do keys change?", "And the lock?")]
+    assert rank_titles([questions[0], questions[1], answer]) == ["Log", "Lock times", "Signing keys"]
+    assert rank_titles([questions[1], questions[0], answer]) == ["Log", "Signing keys", "Lock times"]
+
+
+def test_the_latest_names_count_more() -> None:
+    history = [Message(role="user", text=f"what of {name}?") for name in ("Ada Hale", "Bob Reed")]
+    assert rank_names(history) == ["Bob Reed", "Ada Hale"]
 
 
 def test_a_short_name_counts_as_the_longer_one_that_contains_it() -> None:
