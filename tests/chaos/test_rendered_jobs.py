@@ -173,6 +173,7 @@ def test_a_deadline_ends_the_job_and_not_only_the_pod_that_follows_it(release: J
         nightly = release.run_schedule("nightly", activeDeadlineSeconds=30)
         assert nightly.wait() == 1
     assert "stopped by SIGTERM; the next sync continues where this one stopped" in nightly.read_log()
+    assert "Traceback" not in nightly.read_log()
     [job] = [job for job in release.ray.list_jobs() if " 30 python" in job["entrypoint"]]
     assert (job["status"], job["driver_exit_code"]) == ("FAILED", 124)
     assert release.run_schedule("nightly").wait() == 0
