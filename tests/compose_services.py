@@ -75,7 +75,7 @@ class Project:
                     workdir="/",
                 )
         return ContainerSpec(
-            command=[*service.get("entrypoint", ["rag"]), *command],
+            command=[*service.get("entrypoint", ["rag"]), *command, *_cpu_option(service, command)],
             environment={**image_environment(), **service["environment"]},
         )
 
@@ -95,6 +95,14 @@ class Project:
         owner = NOBODY if name == "prometheus" else USER
         os.chown(folder, owner, owner)
         return folder
+
+
+def _cpu_option(service: Mapping[str, Any], command: Sequence[str]) -> list[str]:
+    """The CPUs of a node of Ray, which it would read from the limit of its container."""
+    is_node = service.get("entrypoint") == ["ray", "start"]
+    if not is_node or any(word.startswith("--num-cpus") for word in command):
+        return []
+    return [f"--num-cpus={service['deploy']['resources']['limits']['cpus']}"]
 
 
 def _split_memory(service: Mapping[str, Any]) -> list[tuple[str, str]]:
