@@ -26,9 +26,9 @@ def main(file: str) -> None:
 
 
 def enter_command(command: list[str], environment: dict[str, str], workdir: str, user: int) -> list[str]:
-    """The command as the user, without capabilities, with these variables only."""
+    """The command as the user, without capabilities, with these variables only. It ends with its parent process."""
     variables = [f"{name}={value}" for name, value in environment.items()]
-    drop = [*SETPRIV, f"--reuid={user}", f"--regid={user}", "--"]
+    drop = [*SETPRIV, "--pdeathsig=KILL", f"--reuid={user}", f"--regid={user}", "--"]
     return ["env", "--ignore-environment", f"--chdir={workdir}", *variables, *drop, *command]
 
 

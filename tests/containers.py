@@ -39,6 +39,9 @@ FILES = {
 }
 """The files of /etc that differ from those of this machine."""
 
+WITH_TESTS = ("setpriv", "--pdeathsig", "KILL")
+"""Makes a process end with that of the tests, however it ends."""
+
 needs_namespaces = pytest.mark.skipif(
     os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "nsenter", "ip", "setpriv"))),
     reason="containers need root, util-linux and iproute2",
@@ -201,7 +204,9 @@ def run_network(folder: Path) -> Iterator[Network]:
 def _hold_namespaces(name: str) -> Iterator[int]:
     """A process with a network and a host name of its own, in which only the loopback interface is up."""
     script = f"hostname {name} && ip link set lo up && echo ready && exec sleep infinity"
-    with subprocess.Popen(["unshare", "--net", "--uts", "sh", "-c", script], stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        [*WITH_TESTS, "unshare", "--net", "--uts", "sh", "-c", script], stdout=subprocess.PIPE
+    ) as process:
         try:
             assert process.stdout
             assert process.stdout.readline() == b"ready\n"
@@ -244,7 +249,9 @@ def _write_spec(folder: Path, spec: ContainerSpec, files: Path) -> Path:
 def _start(command: Sequence[str], output: IO[bytes]) -> "subprocess.Popen[bytes]":
     """Starts a container's first process, with this repository on its path and no other variables of the tests."""
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    return subprocess.Popen(
+        [*WITH_TESTS, *command], env=variables, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+    )
 
 
 def _find_child(process: "subprocess.Popen[bytes]") -> int:
