@@ -56,18 +56,18 @@ def test_a_gateway_answers_those_who_have_a_key(project: Project, services: dict
     ingest = worker.execute("env", "RAY_ADDRESS=head:6379", "rag", "ingest", "/srv/sources", "--runner", "ray")
     assert ingest.returncode == 0, ingest.stderr
     question = json.dumps({"query": "How long may a dive last in cold water?", "k": 1})
-    assert search(worker, question, "none") == (401, "")
-    status, body = search(worker, question, json.loads(line)["key"])
+    assert search(head, question, "none") == (401, "")
+    status, body = search(head, question, json.loads(line)["key"])
     assert (status, "diving" in body) == (200, True)
 
 
 def search(client: Container, question: str, key: str) -> tuple[int, str]:
-    """The status of a search through the head's port, and its response if it has succeeded."""
+    """The status of a search through the published port of the head, and the response if it has succeeded."""
     script = """
 import sys, urllib.error, urllib.request
 headers = {"Authorization": f"Bearer {sys.argv[2]}", "Content-Type": "application/json"}
 try:
-    request = urllib.request.Request("http://head:8000/v1/search", sys.argv[1].encode(), headers)
+    request = urllib.request.Request("http://127.0.0.1:8000/v1/search", sys.argv[1].encode(), headers)
     response = urllib.request.urlopen(request)
     print(response.status, response.read().decode())
 except urllib.error.HTTPError as error:
