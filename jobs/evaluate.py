@@ -3,13 +3,14 @@
 `python -m jobs.evaluate` is `rag evaluate`.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
 from jobs.command_line import run_command
 from jobs.ingest import RunnerName, build_runner
-from rag_core.errors import DatasetError
+from rag_core.errors import DatasetError, UnsharedFolderError
 
 if TYPE_CHECKING:
     from rag_core.config import Settings
@@ -29,6 +30,24 @@ def collection_name(dataset: "Dataset", settings: "Settings") -> str:
     from rag_core.evaluation.padding import padding_name
 
     return f"evaluation-{'+'.join([dataset.name, *map(padding_name, dataset.padding)])}-{settings.profile}"
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusRunner:
+    """The runner of a corpus in a folder that this process has written.
+
+    On a cluster, only nodes that share its `RAG_HOME` can read the folder. If some do not, this process ingests the
+    corpus itself.
+    """
+
+    name: RunnerName
+    settings: "Settings"
+
+    def run(self, target: Any, sources: Mapping[int, Any], drafts: Sequence[Any], check: Any) -> Any:
+        try:
+            return build_runner(self.name, self.settings).run(target, sources, drafts, check)
+        except UnsharedFolderError:  # raised before anything is read
+            return build_runner(RunnerName.inline, self.settings).run(target, sources, drafts, check)
 
 
 def ingest_dataset(
@@ -51,8 +70,9 @@ def ingest_dataset(
     from rag_core.storage.embedded import rag_home
     from rag_core.wiring.ingestion import build_sync
 
-    folder = dataset.corpus
+    folder, corpus_runner = dataset.corpus, build_runner(runner, settings)
     if not folder.is_dir():
+        corpus_runner = CorpusRunner(runner, settings)
         folder = rag_home() / "evaluation" / folder_name(collection)
         write_documents(read_padded_corpus(dataset), folder)
     job = build_sync(settings, postgres, [str(folder)], collection, SyncOptions(confirmed=True))
@@ -63,7 +83,7 @@ def ingest_dataset(
             f"collection {collection!r} has the source {others[0]} besides the dataset; drop the source, or choose "
             "another collection with --collection"
         )
-    return job.run(build_runner(runner, settings), on_plan)
+    return job.run(corpus_runner, on_plan)
 
 
 def judge_traces(

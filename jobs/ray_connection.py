@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rag_core.errors import ClusterError
+from rag_core.errors import ClusterError, RagError
 
 RESERVATION_RATIO = 0.1
 """The share of the CPUs that Ray reserves for its operators, in equal parts.
@@ -71,6 +72,7 @@ def start_ray(resources: Resources = UNLIMITED, runtime_env: Mapping[str, Any] |
                     raise
                 raise ClusterError(_explain_failure(error)) from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)
+    logging.getLogger("ray.data.exceptions").addFilter(is_unnamed_failure)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     context.execution_no_progress_timeout_s = 600
@@ -79,6 +81,14 @@ def start_ray(resources: Resources = UNLIMITED, runtime_env: Mapping[str, Any] |
     limit = resources.cpus or float("inf")
     context.op_resource_reservation_ratio = RESERVATION_RATIO
     context.execution_options.resource_limits = ray.data.ExecutionResources.for_limits(cpu=limit)
+
+
+def is_unnamed_failure(_record: logging.LogRecord) -> bool:
+    """False while an error of this program is raised through Ray Data, which prints a traceback of it.
+
+    Such an error is a requested stop, for example. The command reports it.
+    """
+    return not isinstance(sys.exception(), RagError)
 
 
 def is_start_failure(error: Exception) -> bool:

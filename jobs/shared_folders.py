@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from jobs.cluster_nodes import Answer, Node, run_on_nodes
 from jobs.source_samples import Sample, is_local, take_sample
-from rag_core.errors import SourceError
+from rag_core.errors import UnsharedFolderError
 from rag_core.protocols import Source
 
 ATTEMPTS = 2
@@ -13,7 +13,7 @@ MAX_NAMED_NODES = 5
 
 
 def check_folders(sources: Iterable[Source], nodes: Sequence[Node]) -> None:
-    """Raises SourceError if a node that runs tasks sees other files below a local source than this process does."""
+    """Raises UnsharedFolderError if a node that runs tasks does not see the files of a local source as this process."""
     workers = [node for node in nodes if node.runs_tasks]
     for source in filter(is_local, sources):
         for _ in range(ATTEMPTS):
@@ -21,7 +21,7 @@ def check_folders(sources: Iterable[Source], nodes: Sequence[Node]) -> None:
             if not differing:
                 break
         else:
-            raise SourceError(
+            raise UnsharedFolderError(
                 f"source {source.uri} is a local folder that differs on {len(differing)} of {len(workers)} nodes: "
                 f"{'; '.join(differing[:MAX_NAMED_NODES])}; mount the folder at the same path on these nodes, name a "
                 "bucket instead, or pass --shared (ingestion.shared_folders) if it is a mount that lists late"

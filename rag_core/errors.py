@@ -7,7 +7,8 @@ RagError                      exit 1   something failed, and the message says wh
 │   ├── DumpError                      a dump is missing, damaged or newer, or would replace something
 │   ├── DatasetError                   a dataset cannot be read, or a line in it breaks a rule
 │   ├── SourceError                    a source cannot be used: unknown scheme, overlap, missing
-│   │   └── LocationError              a request cannot name this location
+│   │   ├── LocationError              a request cannot name this location
+│   │   └── UnsharedFolderError        nodes of a Ray cluster do not see the files of a local folder
 │   ├── SpaceError                     the embedder does not fit the stored vectors
 │   ├── VectorError                    a vector has another dimension, or no direction: NaN, zeros
 │   ├── ConfirmationError              a deletion is larger than what is done without confirmation
@@ -91,6 +92,10 @@ class SourceError(UsageError):
 
 class LocationError(SourceError):
     """A request names a location outside `ingestion.allowed_locations`, or one at a forbidden address."""
+
+
+class UnsharedFolderError(SourceError):
+    """Nodes of a Ray cluster do not see the files of a local folder that a job would read there."""
 
 
 class SpaceError(UsageError):

@@ -1,12 +1,14 @@
 """Errors that Ray raises, as users read them."""
 
+import logging
+
 import pytest
 from ray.data.exceptions import ExecutionTimeoutError
 from ray.exceptions import ActorDiedError, ObjectLostError, OutOfMemoryError, RayTaskError
 
-from jobs.ray_connection import is_start_failure
+from jobs.ray_connection import is_start_failure, is_unnamed_failure
 from jobs.ray_errors import translate_ray_errors
-from rag_core.errors import ClusterError, FencedError, ModelError
+from rag_core.errors import ClusterError, FencedError, ModelError, StoppedError
 
 
 def in_a_task(cause: Exception) -> RayTaskError:
@@ -60,3 +62,15 @@ def test_ray_that_starts_too_slowly_raises_a_bare_exception_and_a_defect_another
     assert is_start_failure(Exception("The current node timed out during startup."))
     assert is_start_failure(ConnectionError("no such address"))
     assert not is_start_failure(ZeroDivisionError("division by zero"))
+
+
+@pytest.mark.parametrize(
+    ("error", "is_printed"), [(StoppedError("stopped by SIGTERM"), False), (OSError("disk"), True)]
+)
+def test_ray_data_prints_no_traceback_of_an_error_of_this_program(error: Exception, is_printed: bool) -> None:
+    record = logging.makeLogRecord({"msg": "Full stack trace:"})
+    assert is_unnamed_failure(record)
+    try:
+        raise error
+    except type(error):
+        assert is_unnamed_failure(record) is is_printed

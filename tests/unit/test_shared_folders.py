@@ -12,7 +12,7 @@ from jobs import shared_folders
 from jobs.cluster_nodes import Answer, Node
 from jobs.shared_folders import check_folders
 from jobs.source_samples import Sample, is_local, take_sample
-from rag_core.errors import SourceError
+from rag_core.errors import UnsharedFolderError
 from rag_core.protocols import Source
 from rag_core.settings import load_settings
 from rag_core.wiring.ingestion import open_source
@@ -92,7 +92,7 @@ def test_nodes_that_lack_the_folder_are_named_with_the_reason(folder: Path, monk
     source = open_folder(folder)
     answers = {WORKER: "'/docs' cannot be listed", OTHER: Sample(3, "other")}
     script_answers(monkeypatch, answers, answers)
-    with pytest.raises(SourceError, match="differs on 2 of 2 nodes") as refusal:
+    with pytest.raises(UnsharedFolderError, match="differs on 2 of 2 nodes") as refusal:
         check_folders([source], [WORKER, OTHER])
     message = str(refusal.value)
     assert f"{WORKER.name}: '/docs' cannot be listed" in message

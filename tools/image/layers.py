@@ -39,10 +39,10 @@ class Root:
         if read_only:
             subprocess.run(["mount", "-o", "remount,bind,ro", target], check=True)
 
-    def mount_memory(self, path: str) -> None:
+    def mount_memory(self, path: str, options: str = "mode=1777") -> None:
         """Mounts a writable folder in memory, as `--tmpfs` of a container runtime does."""
         target = str(self.folder / path.lstrip("/"))
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", target], check=True)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", target], check=True)
 
     def make_folder(self, path: str) -> None:
         (self.folder / path.lstrip("/")).mkdir(parents=True, exist_ok=True)

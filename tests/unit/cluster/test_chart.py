@@ -293,10 +293,26 @@ def test_jobs_run_commands_that_exist() -> None:
     assert set(schedules) == {"rag-nightly", "rag-quality"}
     for schedule in schedules.values():
         [container] = schedule["jobTemplate"]["spec"]["template"]["spec"]["containers"]
-        assert container["command"][:6] == ["ray", "job", "submit", "--", "python", "-m"]
-        check_rag([container["command"][6].removeprefix("jobs."), *container["command"][7:]])
+        *submit, program, option, module = container["command"][: container["command"].index("-m") + 2]
+        assert submit[:4] == ["ray", "job", "submit", "--"]
+        assert (program, option) == ("python", "-m")
+        check_rag([module.removeprefix("jobs."), *container["command"][len(submit) + 3 :]])
         assert schedule["concurrencyPolicy"] == "Forbid"
     assert [document["metadata"]["name"] for document in select_kind("jobs", "RayCluster")] == ["rag-jobs"]
+
+
+def test_a_job_ends_itself_before_kubernetes_ends_the_pod_that_follows_it() -> None:
+    """The job would otherwise go on: it runs on the standing cluster, and not in that pod."""
+    run = {"command": "ingest", "args": ["s3://a"], "activeDeadlineSeconds": 60}
+    changes = [f"jobs.runs.first-ingest={json.dumps(run)}"]
+    documents = render_documents(read_values([CHART / "examples" / "jobs.yaml"], changes))
+    [quality] = [document["spec"] for document in documents if document["metadata"]["name"] == "rag-quality"]
+    [load] = [document["spec"] for document in documents if document["kind"] == "RayJob"]
+    command = quality["jobTemplate"]["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[4:8] == ["timeout", "--foreground", "--kill-after=300", "14400"]
+    assert quality["jobTemplate"]["spec"]["activeDeadlineSeconds"] > 14400 + 300
+    assert load["entrypoint"].startswith("timeout --foreground --kill-after=300 60 python -m jobs.ingest ")
+    assert load["activeDeadlineSeconds"] > 60 + 300
 
 
 @pytest.mark.parametrize("name", ["jobs", "job-only", "full"])

@@ -3,9 +3,18 @@
 '{{ . | replace "'" "'\\''" }}'
 {{- end }}
 
-{{/* The shell line of a job. Arguments: `command`, `args`. */}}
+{{/*
+The limit of a job itself. Kubernetes and KubeRay end only the pod that follows a job on the standing cluster. `timeout`
+asks the job to stop, and ends it after five minutes if it does not.
+*/}}
+{{- define "rag.timeout" -}}
+{{- with .activeDeadlineSeconds -}}
+timeout --foreground --kill-after=300 {{ int . }} {{ end -}}
+{{- end }}
+
+{{/* The shell line of a job. Arguments: `command`, `args`, `activeDeadlineSeconds`. */}}
 {{- define "rag.entrypoint" -}}
-python -m jobs.{{ .command }}{{ range .args }} {{ include "rag.quote" . }}{{ end }} --config /etc/rag/settings.yaml --runner ray
+{{ include "rag.timeout" . }}python -m jobs.{{ .command }}{{ range .args }} {{ include "rag.quote" . }}{{ end }} --config /etc/rag/settings.yaml --runner ray
 {{- end }}
 
 {{- define "rag.standingClusterSpec" -}}
