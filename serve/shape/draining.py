@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import current_thread, main_thread
 from typing import NoReturn
 
 from rag_core.errors import ClusterError
@@ -30,17 +29,6 @@ def defer_sigterm() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
-
-
-@contextmanager
-def keep_sigterm_handler() -> Iterator[None]:
-    """Restores the handler after the block, in which Ray installs its own. Ray's native handler aborts the process."""
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if current_thread() is main_thread():
-            signal.signal(signal.SIGTERM, handler)
 
 
 def is_sigterm_deferred() -> bool:

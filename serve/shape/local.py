@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import httpx2
 
-from jobs.ray_connection import RAY_ENVIRONMENT, is_start_failure
+from jobs.ray_connection import RAY_ENVIRONMENT, is_start_failure, keep_sigterm_handler
 from jobs.ray_runner import redirect_native_errors
 from rag_core.config import AuthSettings
 from rag_core.errors import ClusterError, StoppedError
 from serve.file_watch import POLL_SECONDS as POLL_FILE_SECONDS
-from serve.shape.draining import is_sigterm_deferred, keep_sigterm_handler
+from serve.shape.draining import is_sigterm_deferred
 from serve.shape.exposure import OPEN, check_host
 from serve.shape.listener import BACKLOG, lend_listener
 

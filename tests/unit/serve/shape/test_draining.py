@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobs.ray_connection import keep_sigterm_handler
 from serve.shape import draining
-from serve.shape.draining import defer_sigterm, drain_when_terminated, is_sigterm_deferred, keep_sigterm_handler
+from serve.shape.draining import defer_sigterm, drain_when_terminated, is_sigterm_deferred
 
 
 @pytest.fixture(autouse=True)
