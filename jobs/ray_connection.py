@@ -65,7 +65,7 @@ def start_ray(resources: Resources = UNLIMITED, runtime_env: Mapping[str, Any] |
             options = {} if "RAY_ADDRESS" in os.environ else local
             options |= {"runtime_env": dict(runtime_env)} if runtime_env else {}
             try:
-                with _keep_sigterm_handler():
+                with keep_sigterm_handler():
                     ray.init(log_to_driver=False, logging_level=logging.ERROR, **options)
             except Exception as error:
                 if not is_start_failure(error):
@@ -97,8 +97,8 @@ def is_start_failure(error: Exception) -> bool:
 
 
 @contextmanager
-def _keep_sigterm_handler() -> Iterator[None]:
-    """Restores the program's own handler of SIGTERM, which Ray replaces by one that exits at once."""
+def keep_sigterm_handler() -> Iterator[None]:
+    """Restores the program's own handler of SIGTERM, which Ray replaces by one that aborts the process."""
     handler = signal.getsignal(signal.SIGTERM)
     yield
     if callable(handler) and threading.current_thread() is threading.main_thread():

@@ -53,9 +53,12 @@ def serve(
 
     Example: rag serve --port 8000
     """
+    from serve.shape.draining import defer_sigterm, drain_when_terminated
+
     started = time.perf_counter()
     with (
         stderr_console(options.quiet, soft_wrap=True) as terminal,
+        defer_sigterm(),
         _run_server(options, host, port, terminal) as server,
     ):
         from serve.http.access_log import FILE_NAMES
@@ -69,11 +72,9 @@ def serve(
         else:
             message = f"serving at {url} after {seconds} s; {url}/docs lists the routes; stop with Ctrl-C"
             stdout_console(options.quiet).print(message)
-        from serve.shape.draining import drain_when_terminated
         from serve.shape.local import watch
 
-        with drain_when_terminated(server.drain_seconds, terminal.print):
-            watch(url, seconds, server.poll_file)
+        drain_when_terminated(partial(watch, url, seconds, server.poll_file), server.drain_seconds, terminal.print)
 
 
 @dataclass(frozen=True, slots=True)

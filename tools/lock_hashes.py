@@ -4,6 +4,7 @@
 
 `constraints.txt` decides the versions of the CPU image. Those of the CUDA image are the same, except where vLLM pins
 another one. FastAPI's upper bound in vLLM is ignored: it is for the HTTP server of vLLM, which is unused.
+Each package has a wheel for the glibc 2.36 of Debian 12, the base image: it has no compiler.
 torch is not in the CPU lock but in a file without hashes, because its CPU build comes from an index of its own.
 """
 
@@ -27,7 +28,7 @@ COMPILE = (
     *(sys.executable, "-m", "uv", "pip", "compile", "requirements.txt", "--output-file", "lock.txt"),
     *("--overrides", "overrides.txt", "--excludes", "excludes.txt", "--generate-hashes"),
     *("--no-header", "--no-annotate"),
-    *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_28", "--quiet"),
+    *("--python-version", "3.11", "--python-platform", "x86_64-manylinux_2_36", "--only-binary", ":all:", "--quiet"),
 )
 
 

@@ -4,7 +4,9 @@
 
 The tree must be clean, and CHANGELOG.md must have a section for the version of rag_core/VERSION. The wheel is built
 twice from the files of the commit, and must be the same both times. It must contain each file of the packages. It is
-installed in a new environment, in which each package must be importable. The SBOM lists what that environment has.
+installed in a new environment, in which each package must be importable and have the version of constraints.txt. The
+SBOM lists what that environment has. TORCH_INDEX names a package index for torch, as for `make setup`. Nothing is in
+dist unless all checks pass.
 """
 
 import hashlib
@@ -17,10 +19,14 @@ import tempfile
 import venv
 import zipfile
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
+
+from tools.sbom import complete_sbom, find_fault, list_unlicensed, list_unpinned, read_licenses
 
 ROOT = Path(__file__).parents[1]
 DIST = ROOT / "dist"
+CONSTRAINTS = ROOT / "constraints.txt"
 PACKAGES = ("rag_core", "jobs", "rag_cli", "serve", "integrations")
 IMPORT_PACKAGES = """
 import importlib, json, pkgutil, sys
@@ -39,21 +45,43 @@ class ReleaseError(Exception):
 
 def main() -> None:
     version = (ROOT / "rag_core" / "VERSION").read_text().strip()
+    shutil.rmtree(DIST, ignore_errors=True)
+    (ROOT / "build").mkdir(exist_ok=True)
     try:
         check_tree(version)
-        shutil.rmtree(DIST, ignore_errors=True)
-        wheel, sdist = build(version)
-        run([sys.executable, "-m", "twine", "check", "--strict", wheel, sdist])
-        check_contents(wheel)
-        with tempfile.TemporaryDirectory() as folder:
-            python = install(wheel, Path(folder))
-            sbom = DIST / f"rag_on_ray-{version}.cdx.json"
-            run([sys.executable, "-m", "cyclonedx_py", "environment", python, "--output-reproducible", "-o", sbom])
+        with tempfile.TemporaryDirectory(prefix="release-", dir=ROOT / "build") as folder:
+            publish(make_files(version, Path(folder)))
     except ReleaseError as error:
         sys.exit(f"no release: {error}")
-    sums = "".join(f"{hash_file(file)}  {file.name}\n" for file in sorted((wheel, sdist, sbom)))
+
+
+def publish(files: list[Path]) -> None:
+    """Moves the files to dist, and writes and prints their checksums there."""
+    sums = "".join(f"{hash_file(file)}  {file.name}\n" for file in sorted(files))
+    DIST.mkdir()
+    for file in files:
+        shutil.move(file, DIST)
     (DIST / "SHA256SUMS").write_text(sums)
-    print(sums, end="")
+    print(sums, end="", flush=True)
+
+
+def make_files(version: str, folder: Path) -> list[Path]:
+    """The checked files of a release, in the folder."""
+    report("building the wheel, twice, and the sdist")
+    wheel, sdist = build(version, folder)
+    run([sys.executable, "-m", "twine", "check", "--strict", wheel, sdist])
+    check_contents(wheel)
+    report("installing the wheel in a new environment: gigabytes, and minutes")
+    python = install(wheel, folder / "environment")
+    check_program(python, version)
+    report("writing the SBOM")
+    sbom = folder / f"rag_on_ray-{version}.cdx.json"
+    sbom.write_text(describe_environment(python, wheel))
+    return [wheel, sdist, sbom]
+
+
+def report(step: str) -> None:
+    print(f"{datetime.now():%H:%M:%S} {step}", file=sys.stderr, flush=True)
 
 
 def check_tree(version: str) -> None:
@@ -64,20 +92,24 @@ def check_tree(version: str) -> None:
         raise ReleaseError(f"CHANGELOG.md has no section ## [{version}] of the version in rag_core/VERSION")
 
 
-def build(version: str) -> tuple[Path, Path]:
+def build(version: str, folder: Path) -> tuple[Path, Path]:
     """(wheel, sdist). Raises ReleaseError if a second build makes another wheel."""
     digests = []
-    for folder in (DIST / "again", DIST):
+    for output in (folder / "again", folder):
         with tempfile.TemporaryDirectory() as source:
             export_commit(Path(source))
-            epoch = {**os.environ, "SOURCE_DATE_EPOCH": run(["git", "log", "-1", "--format=%ct"]).strip()}
-            run([sys.executable, "-m", "build", "--outdir", folder, source], epoch)
-        wheel, sdist = folder / f"rag_on_ray-{version}-py3-none-any.whl", folder / f"rag_on_ray-{version}.tar.gz"
+            command = [sys.executable, "-m", "build", "--dependency-constraints-txt", CONSTRAINTS, "--outdir", output]
+            run([*command, source], commit_time())
+        wheel, sdist = output / f"rag_on_ray-{version}-py3-none-any.whl", output / f"rag_on_ray-{version}.tar.gz"
         digests.append(hash_file(wheel))
-    shutil.rmtree(DIST / "again")
     if digests[0] != digests[1]:
         raise ReleaseError(f"two builds of the wheel differ: {digests[0]}, {digests[1]}")
     return wheel, sdist
+
+
+def commit_time() -> dict[str, str]:
+    """The variables of this process, and the time that reproducible files state."""
+    return {**os.environ, "SOURCE_DATE_EPOCH": run(["git", "log", "-1", "--format=%ct"]).strip()}
 
 
 def export_commit(folder: Path) -> None:
@@ -99,16 +131,50 @@ def check_contents(wheel: Path) -> None:
 
 
 def install(wheel: Path, folder: Path) -> Path:
-    """The Python of a new environment with the wheel, in which the program starts and every package can be imported."""
-    venv.create(folder, with_pip=True)
+    """The Python of a new environment with the wheel and without pip. torch is first, as in `make setup`."""
+    venv.create(folder)
     python = folder / "bin" / "python"
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    run([*pip, "--constraint", ROOT / "constraints.txt", wheel])
-    run([python, "-m", "pip", "check"], cwd=folder)
-    print(run([folder / "bin" / "rag", "--version"], cwd=folder).strip(), file=sys.stderr)
-    imported = run([python, "-c", IMPORT_PACKAGES, json.dumps(PACKAGES)], cwd=folder).strip()
-    print(f"{imported} packages can be imported", file=sys.stderr)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python]
+    index = os.environ.get("TORCH_INDEX")
+    torch = ["--index-url", index, "torch"] if index else ["torch"]
+    for packages in (torch, [wheel]):
+        run([*pip, "install", "--quiet", "--constraint", CONSTRAINTS, *packages])
+    run([*pip, "check"])
     return python
+
+
+def check_program(python: Path, version: str) -> None:
+    """Raises ReleaseError if the program does not start, states another version or lacks a package."""
+    folder = python.parents[1]
+    if (stated := run([python.with_name("rag"), "--version"], cwd=folder).strip()) != f"rag-on-ray {version}":
+        raise ReleaseError(f"the installed program must state rag-on-ray {version}, got {stated}")
+    imported = run([python, "-c", IMPORT_PACKAGES, json.dumps(PACKAGES)], cwd=folder).strip()
+    report(f"{stated} starts, and its {imported} packages can be imported")
+
+
+def describe_environment(python: Path, wheel: Path) -> str:
+    """The SBOM as JSON. Raises ReleaseError if it is invalid, or for packages that constraints.txt does not pin."""
+    command = [
+        sys.executable,
+        "-m",
+        "cyclonedx_py",
+        "environment",
+        python,
+        "--output-reproducible",
+        "--output-file",
+        "-",
+    ]
+    site_packages = Path(run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
+    listed = json.loads(run(command, commit_time()))
+    sbom = complete_sbom(listed, hash_file(wheel), read_licenses(site_packages))
+    if unpinned := list_unpinned(sbom, CONSTRAINTS.read_text().splitlines()):
+        raise ReleaseError(f"constraints.txt does not pin what was installed, add it there: {', '.join(unpinned)}")
+    text = json.dumps(sbom, indent=2) + "\n"
+    if fault := find_fault(text):
+        raise ReleaseError(f"the SBOM is not valid CycloneDX: {fault}")
+    unlicensed = ", ".join(list_unlicensed(sbom)) or "none"
+    report(f"{len(sbom['components'])} packages in the SBOM; without a stated licence: {unlicensed}")
+    return text
 
 
 def run(command: Sequence[str | Path], environment: dict[str, str] | None = None, cwd: Path | None = None) -> str:

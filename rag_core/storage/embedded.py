@@ -105,13 +105,17 @@ def _server(folder: Path) -> Any:
 
 
 def _remove_stale_pid_file(folder: Path) -> None:
-    """Removes the pid file of a postmaster that was killed but not reaped. Postgres would assume that it is running."""
+    """Removes the pid file of a postmaster that was killed, if Postgres would assume that it is running.
+
+    It would if the postmaster was not reaped, or if another program has its process id. The latter is common after a
+    container was killed: the next one counts its processes from 1 again.
+    """
     import psutil
 
     try:
-        postmaster = psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
-        dead = postmaster.status() == psutil.STATUS_ZOMBIE
-    except (OSError, ValueError, IndexError, psutil.NoSuchProcess):
+        process = psutil.Process(int((folder / "postmaster.pid").read_text().split()[0]))
+        dead = process.status() == psutil.STATUS_ZOMBIE or str(folder.resolve()) not in process.cmdline()
+    except (OSError, ValueError, IndexError, psutil.Error):
         return
     if dead:
         time.sleep(1)  # its children notice its death and release the shared memory

@@ -5,9 +5,11 @@ First `/readyz` responds with 503, and every response closes its connection. The
 """
 
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import NoReturn
 
 from rag_core.errors import ClusterError
@@ -17,20 +19,42 @@ CALL_SECONDS = 10.0
 
 
 @contextmanager
-def drain_when_terminated(drain_seconds: Mapping[str, float], on_progress: Callable[[str], None]) -> Iterator[None]:
-    """Ends the block at SIGTERM, without an error, after the gateways have drained. A second SIGTERM ends it at once.
+def defer_sigterm() -> Iterator[None]:
+    """Remembers a SIGTERM in the block, in which the gateway starts: Ray must not be interrupted while it starts.
 
-    `drain_seconds` is by name of the application. Call it after Ray has started, which installs its own handler.
+    `is_sigterm_deferred` reports it, and `drain_when_terminated` acts on it. A second SIGTERM ends the process.
+    """
+    previous = signal.signal(signal.SIGTERM, _Deferral())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def is_sigterm_deferred() -> bool:
+    handler = signal.getsignal(signal.SIGTERM)
+    return isinstance(handler, _Deferral) and handler.has_arrived
+
+
+def drain_when_terminated(
+    watch: Callable[[], object], drain_seconds: Mapping[str, float], on_progress: Callable[[str], None]
+) -> None:
+    """Calls `watch`, which SIGTERM ends, and then drains the gateways. A second SIGTERM ends the process.
+
+    `drain_seconds` is by name of the application. A SIGTERM that was deferred counts as the first one.
     """
 
     def terminate(_number: int, _frame: object) -> NoReturn:
         raise _TerminatedError
 
-    previous = signal.signal(signal.SIGTERM, terminate)
+    previous = signal.getsignal(signal.SIGTERM)
     try:
-        yield
+        signal.signal(signal.SIGTERM, terminate)
+        if isinstance(previous, _Deferral) and previous.has_arrived:
+            raise _TerminatedError
+        watch()
     except _TerminatedError:
-        signal.signal(signal.SIGTERM, previous)
+        signal.signal(signal.SIGTERM, exit_at_sigterm)
         seconds = max(drain_seconds.values(), default=0.0)
         on_progress(f"draining: /readyz responds with 503; the gateway stops in {seconds:g} s")
         if seconds:
@@ -38,6 +62,11 @@ def drain_when_terminated(drain_seconds: Mapping[str, float], on_progress: Calla
             time.sleep(seconds)
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+def exit_at_sigterm(number: int, _frame: object) -> NoReturn:
+    """A signal handler that ends the process with the exit code of shells for the signal."""
+    sys.exit(128 + number)
 
 
 def drain(applications: list[str], on_progress: Callable[[str], None]) -> None:
@@ -53,6 +82,18 @@ def drain(applications: list[str], on_progress: Callable[[str], None]) -> None:
             serve.get_deployment_handle(GATEWAY_NAME, name).broadcast("drain").results(timeout_s=CALL_SECONDS)
         except (RayError, RayServeException, TimeoutError) as error:
             on_progress(f"error: {ClusterError(f'{name} does not drain: {error}')}")
+
+
+@dataclass(slots=True)
+class _Deferral:
+    """A signal handler that remembers the signal. The second one ends the process."""
+
+    has_arrived: bool = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        if self.has_arrived:
+            exit_at_sigterm(number, frame)
+        self.has_arrived = True
 
 
 class _TerminatedError(BaseException):

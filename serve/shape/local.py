@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, NoReturn, TypeAlias
 
 import httpx2
 
-from jobs.ray_connection import RAY_ENVIRONMENT, is_start_failure
+from jobs.ray_connection import RAY_ENVIRONMENT, is_start_failure, keep_sigterm_handler
 from jobs.ray_runner import redirect_native_errors
 from rag_core.config import AuthSettings
-from rag_core.errors import ClusterError
+from rag_core.errors import ClusterError, StoppedError
 from serve.file_watch import POLL_SECONDS as POLL_FILE_SECONDS
+from serve.shape.draining import is_sigterm_deferred
 from serve.shape.exposure import OPEN, check_host
 from serve.shape.listener import BACKLOG, lend_listener
 
@@ -175,7 +176,7 @@ def _start_ray(ingress: dict[str, str], metrics_port: int, on_progress: Progress
         from ray import serve
 
         try:
-            with _translate_ray_errors():
+            with _translate_ray_errors(), keep_sigterm_handler():
                 ray.init(
                     address="local",
                     include_dashboard=False,
@@ -208,7 +209,8 @@ def _translate_ray_errors() -> Iterator[None]:
 def wait_until_ready(host: str, port: int, on_progress: ProgressListener) -> str:
     """Waits until every deployment runs and the URL responds. Returns the URL.
 
-    Raises ClusterError after `READY_TIMEOUT`, or with Serve's own message if a deployment cannot be started.
+    Raises ClusterError after `READY_TIMEOUT`, or with Serve's own message if a deployment cannot be started. Raises
+    StoppedError if SIGTERM arrived while the gateway started.
     """
     address = f"[{host}]" if ":" in host else host
     url, deadline, reported = f"http://{address}:{port}", time.monotonic() + READY_TIMEOUT, ""
@@ -216,6 +218,8 @@ def wait_until_ready(host: str, port: int, on_progress: ProgressListener) -> str
         if pending != reported:
             on_progress(f"waiting for {pending}")
             reported = pending
+        if is_sigterm_deferred():
+            raise StoppedError("stopped by SIGTERM before the gateway was ready")
         if time.monotonic() > deadline:
             raise ClusterError(f"not ready after {READY_TIMEOUT:g} s: waiting for {pending}")
         time.sleep(POLL_SECONDS)

@@ -6,7 +6,7 @@ export RAY_AUTH_MODE=token RAY_AUTH_TOKEN_PATH=/tmp/auth_token
 export RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH=serve.http.request_ids:serve_middlewares
 (umask 077; od -An -N32 -tx1 /dev/urandom | tr -d ' \n' > /tmp/auth_token)
 key=$(rag keys create --role admin --name check --json | python -c 'import json, sys; print(json.load(sys.stdin)["key"])')
-patiently() { for _ in $(seq 120); do "$@" > /tmp/last.log 2>&1 && return; sleep 2; done; cat /tmp/last.log >&2; exit 1; }
+patiently() { for _ in $(seq 600); do "$@" > /tmp/last.log 2>&1 && return; sleep 2; done; cat /tmp/last.log >&2; exit 1; }
 status() { python -c '
 import sys, urllib.error, urllib.request
 request = urllib.request.Request("http://127.0.0.1:8000" + sys.argv[1], headers={"Authorization": "Bearer " + sys.argv[2]})

@@ -64,6 +64,20 @@ def test_what_was_committed_survives_that_the_server_is_killed(folder: Path) -> 
 
 
 @pytest.mark.slow
+def test_a_server_starts_although_another_program_has_the_process_id_of_the_one_that_was_killed(folder: Path) -> None:
+    embedded.start(folder)
+    os.kill(killed := postmaster(folder), signal.SIGKILL)
+    pid_file = folder / "postmaster.pid"
+    with subprocess.Popen(["sleep", "600"], user=folder.owner()) as other:
+        pid_file.write_text(pid_file.read_text().replace(str(killed), str(other.pid), 1))
+        try:
+            assert embedded.start(folder)
+            assert postmaster(folder) != other.pid
+        finally:
+            other.kill()
+
+
+@pytest.mark.slow
 def test_processes_that_start_at_once_get_one_server(folder: Path) -> None:
     command = [sys.executable, "-c", START, str(folder)]
     starting = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

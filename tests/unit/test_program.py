@@ -1,6 +1,8 @@
 """The program `rag`, before it has loaded anything."""
 
+import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 from commands import rag_in_process
@@ -26,6 +28,19 @@ def test_an_interrupt_while_it_loads_prints_no_traceback(
         main()
     assert ended.value.code == 130
     assert capsys.readouterr() == ("", "interrupted\n")
+
+
+def test_as_the_first_process_of_a_container_it_ends_at_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rag_cli.__main__.os", SimpleNamespace(getpid=lambda: 1))
+    monkeypatch.setattr(sys, "argv", ["rag", "--version"])
+    former = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit, match="0"):
+            main()
+        with pytest.raises(SystemExit, match="143"):
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def test_it_prints_its_version(capfd: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ image, /tmp and /dev/shm. The command gets the variables of the image, and those
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,18 @@ RELEASE = "bookworm"
 PACKAGES = ("python3.11", "python3.11-venv", "ca-certificates")
 UNSHARED = "IMAGE_TOOL_UNSHARED"
 """Set in the process that has namespaces of its own, whose mounts and processes end with it."""
+
+
+PROGRAMS = {"mmdebstrap": "mmdebstrap", "unshare": "util-linux", "setpriv": "util-linux", "ip": "iproute2"}
+"""The programs that this machine must have, with their packages in Debian."""
+
+
+def check_machine() -> None:
+    """Exits if this machine cannot build images."""
+    if os.geteuid():
+        sys.exit("error: only root can build images, because their layers are mounted")
+    if missing := {package for program, package in PROGRAMS.items() if not shutil.which(program)}:
+        sys.exit(f"error: programs are missing: apt-get install {' '.join(sorted(missing))}")
 
 
 def build(target: str) -> Image:
@@ -51,6 +64,8 @@ def make_bottom(shared: tuple[Path, ...]) -> Path:
     folder = FOLDER / "debian"
     if not folder.exists():
         unfinished = folder.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        unfinished.mkdir(parents=True)
         include = f"--include={','.join(PACKAGES)}"
         subprocess.run(["mmdebstrap", "--variant=minbase", include, RELEASE, str(unfinished)], check=True)
         (unfinished / "usr/local/bin/python").symlink_to("/usr/bin/python3.11")
@@ -95,7 +110,11 @@ def run(image: Image, command: list[str], volume: Path, is_offline: bool) -> int
 
 def main() -> int:
     options = parse_arguments()
-    image = build(options.target)
+    check_machine()
+    try:
+        image = build(options.target)
+    except (OSError, RuntimeError, ValueError, subprocess.CalledProcessError) as error:
+        sys.exit(f"error: cannot build {options.target}: {error}")
     if options.action == "build":
         return 0
     command = options.command or [*image.entrypoint, *image.cmd]

@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -56,13 +57,27 @@ def test_the_page_lists_the_build_arguments_of_the_dockerfile() -> None:
     assert set(re.findall(r"^ARG (\w+)", dockerfile, re.MULTILINE)) == set(re.findall(r"`([A-Z_\d]+)`", table))
 
 
-def run_release(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """The script in a repository without changes."""
+    script = tmp_path / "cluster" / "docker" / "release.sh"
+    script.parent.mkdir(parents=True)
+    shutil.copy(RELEASE, script)
+    (tmp_path / "rag_core").mkdir()
+    shutil.copy(ROOT / "rag_core" / "VERSION", tmp_path / "rag_core")
+    for arguments in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "Start"]):
+        identity = ["-c", "user.name=Test", "-c", "user.email=test@example.org", "-c", "core.hooksPath=/dev/null"]
+        subprocess.run(["git", "-C", tmp_path, *identity, *arguments], check=True)
+    return script
+
+
+def run_release(script: Path, programs: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs the script with a `docker` that prints its arguments."""
-    docker = folder / "docker"
+    docker = programs / "docker"
     docker.write_text('#!/bin/sh\necho "$@"\n')
     docker.chmod(0o755)
-    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
-    return subprocess.run([RELEASE, *arguments], env=environment, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    return subprocess.run([script, *arguments], env=environment, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(
@@ -74,16 +89,30 @@ def run_release(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[s
         (("cpu", DIGEST), "TORCH_SHA256 must be 64 digits, got ''"),
     ],
 )
-def test_an_image_is_not_released_without_digests(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
-    ran = run_release(tmp_path, *arguments)
+def test_an_image_is_not_released_without_digests(
+    release: Path, tmp_path_factory: pytest.TempPathFactory, arguments: tuple[str, ...], message: str
+) -> None:
+    ran = run_release(release, tmp_path_factory.mktemp("bin"), *arguments)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", f"no release: {message}\n")
+
+
+def test_an_image_is_not_released_from_a_tree_with_changes(
+    release: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    release.with_name("notes.txt").write_text("later")
+    ran = run_release(release, tmp_path_factory.mktemp("bin"), "cuda", DIGEST)
+    message = "the tree has changes that are not committed: ?? cluster/docker/notes.txt"
     assert (ran.returncode, ran.stdout, ran.stderr) == (2, "", f"no release: {message}\n")
 
 
 @pytest.mark.parametrize(
     ("arguments", "tag"), [(("cpu", DIGEST, HASH), VERSION), (("cuda", DIGEST), f"{VERSION}-cuda")]
 )
-def test_an_image_is_built_from_digests(tmp_path: Path, arguments: tuple[str, ...], tag: str) -> None:
-    words = run_release(tmp_path, *arguments).stdout.split()
+def test_an_image_is_built_from_digests(
+    release: Path, tmp_path_factory: pytest.TempPathFactory, arguments: tuple[str, ...], tag: str
+) -> None:
+    words = run_release(release, tmp_path_factory.mktemp("bin"), *arguments).stdout.split()
     assert words[:2] == ["build", "--file"]
     assert words[words.index("--tag") + 1] == f"rag-on-ray:{tag}"
-    assert {f"BASE_DIGEST={DIGEST}", f"VERSION={VERSION}"} <= set(words)
+    assert words[words.index("--platform") + 1] == "linux/amd64"
+    assert {f"BASE_DIGEST={DIGEST}", f"org.opencontainers.image.version={VERSION}"} <= set(words)

@@ -3,6 +3,7 @@
 import subprocess
 import tomllib
 import zipfile
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from documents import ROOT
 
 import rag_core
 from tools import release
-from tools.release import PACKAGES, ReleaseError, check_contents, check_tree
+from tools.release import PACKAGES, ReleaseError, check_contents, check_program, check_tree, publish
 
 
 @pytest.fixture
@@ -72,3 +73,24 @@ def test_a_wheel_that_lacks_a_file_is_refused(repository: Path, tmp_path: Path) 
 def test_a_step_that_fails_shows_what_it_printed(repository: Path) -> None:
     with pytest.raises(ReleaseError, match="exit code 128: git show nothing\nfatal: "):
         release.run(["git", "show", "nothing"])
+
+
+def test_a_program_that_states_another_version_is_refused(repository: Path) -> None:
+    rag = repository / "bin" / "rag"
+    rag.parent.mkdir()
+    rag.write_text("#!/bin/sh\necho rag-on-ray 1.1.0\n")
+    rag.chmod(0o755)
+    with pytest.raises(ReleaseError, match=r"must state rag-on-ray 1\.2\.0, got rag-on-ray 1\.1\.0"):
+        check_program(rag.with_name("python"), "1.2.0")
+
+
+def test_published_files_have_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "DIST", tmp_path / "dist")
+    files = [tmp_path / "rag_on_ray-1.2.0.tar.gz", tmp_path / "rag_on_ray-1.2.0-py3-none-any.whl"]
+    for file in files:
+        file.write_text(file.name)
+    publish(files)
+    sums = "".join(f"{sha256(file.name.encode()).hexdigest()}  {file.name}\n" for file in sorted(files))
+    assert (tmp_path / "dist" / "SHA256SUMS").read_text() == sums
+    assert [(tmp_path / "dist" / file.name).read_text() for file in files] == [file.name for file in files]
+    assert not any(file.exists() for file in files)

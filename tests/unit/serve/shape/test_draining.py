@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobs.ray_connection import keep_sigterm_handler
 from serve.shape import draining
-from serve.shape.draining import drain_when_terminated
+from serve.shape.draining import defer_sigterm, drain_when_terminated, is_sigterm_deferred
 
 
 @pytest.fixture(autouse=True)
@@ -21,41 +22,60 @@ def former_handler() -> Iterator[None]:
 def terminate_and_wait() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     threading.Event().wait(60)
-    pytest.fail("SIGTERM did not end the block")
+    pytest.fail("SIGTERM did not end the wait")
 
 
-def test_sigterm_ends_the_block_after_the_gateways_have_drained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sigterm_ends_the_watch_after_the_gateways_have_drained(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = list[object]()
     monkeypatch.setattr(draining, "drain", lambda names, _on_progress: steps.append(names))
     monkeypatch.setattr(draining.time, "sleep", steps.append)
-    with drain_when_terminated({"rag": 5.0, "other": 2.0}, steps.append):
-        terminate_and_wait()
+    drain_when_terminated(terminate_and_wait, {"rag": 5.0, "other": 2.0}, steps.append)
     assert steps == ["draining: /readyz responds with 503; the gateway stops in 5 s", ["rag", "other"], 5.0]
 
 
 def test_without_seconds_nothing_drains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(draining, "drain", lambda *_: pytest.fail("it drained"))
-    with drain_when_terminated({"rag": 0.0}, lambda _: None):
-        terminate_and_wait()
+    drain_when_terminated(terminate_and_wait, {"rag": 0.0}, lambda _: None)
 
 
 def test_a_second_sigterm_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    class SecondError(Exception):
-        pass
-
-    def raise_second(_number: int, _frame: object) -> None:
-        raise SecondError
-
-    former = signal.signal(signal.SIGTERM, raise_second)
     monkeypatch.setattr(draining, "drain", lambda *_: terminate_and_wait())
-    try:
-        with pytest.raises(SecondError), drain_when_terminated({"rag": 5.0}, lambda _: None):
+    with pytest.raises(SystemExit, match="143"):
+        drain_when_terminated(terminate_and_wait, {"rag": 5.0}, lambda _: None)
+
+
+def test_a_sigterm_during_the_start_drains_the_gateways_when_they_are_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = list[object]()
+    monkeypatch.setattr(draining, "drain", lambda names, _on_progress: steps.append(names))
+    monkeypatch.setattr(draining.time, "sleep", steps.append)
+    with defer_sigterm():
+        assert not is_sigterm_deferred()
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert is_sigterm_deferred()
+        drain_when_terminated(lambda: pytest.fail("it served"), {"rag": 5.0}, lambda _: None)
+    assert steps == [["rag"], 5.0]
+    assert not is_sigterm_deferred()
+
+
+def test_a_second_sigterm_during_the_start_ends_the_process() -> None:
+    with defer_sigterm():
+        os.kill(os.getpid(), signal.SIGTERM)
+        with pytest.raises(SystemExit, match="143"):
             terminate_and_wait()
-    finally:
-        signal.signal(signal.SIGTERM, former)
 
 
-def test_other_ends_of_the_block_drain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(draining, "drain", lambda *_: pytest.fail("it drained"))
-    with pytest.raises(KeyboardInterrupt), drain_when_terminated({"rag": 5.0}, lambda _: None):
+def test_ray_does_not_replace_the_handler() -> None:
+    with defer_sigterm():
+        with keep_sigterm_handler():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert is_sigterm_deferred()
+
+
+def test_other_ends_of_the_watch_drain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
         raise KeyboardInterrupt
+
+    monkeypatch.setattr(draining, "drain", lambda *_: pytest.fail("it drained"))
+    with pytest.raises(KeyboardInterrupt):
+        drain_when_terminated(interrupt, {"rag": 5.0}, lambda _: None)
