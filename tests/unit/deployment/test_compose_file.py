@@ -100,6 +100,12 @@ def test_settings_and_commands_of_our_image_exist(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["head", "worker"])
+def test_a_node_of_ray_has_time_to_drain(name: str) -> None:
+    """Docker would kill it after ten seconds. Ray drains a node for 30 s, and then ends its processes."""
+    assert SERVICES[name]["stop_grace_period"] == "60s"
+
+
+@pytest.mark.parametrize("name", ["head", "worker"])
 def test_ray_has_the_options_of_its_start(name: str) -> None:
     assert OWN[name]["entrypoint"] == ["ray", "start"]
     start.make_context("start", list(OWN[name]["command"]))
