@@ -112,13 +112,15 @@ def test_a_change_has_one_row_which_names_the_caller(store: Postgres) -> None:
         assert client.post("/v1/feedback", json={"answer_id": "ans_2", "rating": 1}).status_code == 404
         job = client.post("/v1/ingest", json={"documents": [{"id": "a", "text": "b"}]}).json()["job_id"]
         assert client.post(f"/v1/jobs/{job}/cancel").status_code == 200
-    assert [(entry["user"], entry["operation"], entry["status"]) for entry in entries(store)] == [
+    rows = [(entry["user"], entry["operation"], entry["status"]) for entry in entries(store)]
+    assert [row for row in rows if row[2] == "ok"] == [
         ("ada", "documents.delete", "ok"),
         ("ada", "feedback.give", "ok"),
-        ("ada", "feedback", "refused"),
         ("ada", "ingest", "ok"),
         ("ada", "jobs.cancel", "ok"),
     ]
+    # a queue writes this row, so that later changes can precede it
+    assert [row for row in rows if row[2] != "ok"] == [("ada", "feedback", "refused")]
 
 
 @pytest.mark.parametrize(
