@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from commands import rag_in_process
+from hosts import RAG
 
 from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
@@ -104,16 +104,12 @@ def test_the_folder_is_below_the_home_that_is_set(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_the_first_command_reports_where_the_server_is_and_how_to_stop_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("RAG_HOME", str(folder.parent))
-    monkeypatch.setenv("RAG_STORE__URL", "embedded")
+def test_the_first_command_reports_where_the_server_is_and_how_to_stop_it(folder: Path) -> None:
+    environment = {**os.environ, "RAG_HOME": str(folder.parent), "RAG_STORE__URL": "embedded"}
 
     def list_collections(*options: str) -> str:
-        ran = rag_in_process(capfd)("collections", "list", *options)
-        assert ran.code == 0
-        return ran.err
+        command = [*RAG, "collections", "list", *options]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stderr
 
     line = f"started a private Postgres in {folder}; it keeps running until `rag store stop`\n"
     assert list_collections().startswith(line)

@@ -91,12 +91,12 @@ def small_models(module_store: Postgres, folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def on_cpu(small: list[str]) -> Shape:
+def on_cpu(small_models: list[str]) -> Shape:
     """The shape for GPUs, changed so that two CPUs suffice."""
     shape = read_shape("gpu")
     shape["http_options"]["port"] = find_free_port()
     shape["applications"][0]["import_path"] = "fakes.shapes:build"
-    shape["applications"][0]["args"]["set"] = small
+    shape["applications"][0]["args"]["set"] = small_models
     for deployment in deployments(shape).values():
         deployment["ray_actor_options"] = {"num_cpus": 0.1}
     return shape
