@@ -1,7 +1,7 @@
 """A real engine inside our graph, through our gateway, to OpenAI's own client."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from time import perf_counter
@@ -136,14 +136,17 @@ def test_more_than_the_engine_may_queue_is_refused_with_a_time_to_come_back(gate
             requests = [client.chat.completions.create(**ASKED) for _ in range(8)]
             return await asyncio.gather(*requests, return_exceptions=True)
 
-    outcomes = asyncio.run(send_crowd())
-    refused = [
-        outcome for outcome in outcomes if isinstance(outcome, InternalServerError) and outcome.status_code == 503
-    ]
-    assert 0 < len(refused) <= 4
+    # on a busy machine the requests can arrive one after the other
+    crowds = (asyncio.run(send_crowd()) for _ in range(5))
+    outcomes, refused = next((crowd, refusals) for crowd in crowds if (refusals := _list_refusals(crowd)))
+    assert len(refused) <= 4
     assert {(refusal.code, refusal.response.headers["retry-after"]) for refusal in refused} == {("overloaded", "1")}
     answered = [outcome for outcome in outcomes if not isinstance(outcome, BaseException)]
     assert len(answered) == 8 - len(refused)
+
+
+def _list_refusals(outcomes: Iterable[Any]) -> list[InternalServerError]:
+    return [outcome for outcome in outcomes if isinstance(outcome, InternalServerError) and outcome.status_code == 503]
 
 
 def _extra(chunk: Any) -> dict[str, Any]:
