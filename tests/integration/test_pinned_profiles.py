@@ -85,6 +85,7 @@ def test_a_queued_job_keeps_its_profile_when_the_file_changes_and_the_runner_res
     assert violations(store) == []
 
 
+@pytest.mark.slow
 def test_jobs_replies_and_the_list_of_profiles_name_the_version(
     store: Postgres, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
