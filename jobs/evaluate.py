@@ -70,11 +70,12 @@ def ingest_dataset(
     from rag_core.storage.embedded import rag_home
     from rag_core.wiring.ingestion import build_sync
 
-    folder, corpus_runner = dataset.corpus, build_runner(runner, settings)
-    if not folder.is_dir():
-        corpus_runner = CorpusRunner(runner, settings)
+    if dataset.corpus.is_dir():
+        folder, corpus_runner = dataset.corpus, build_runner(runner, settings)
+    else:
         folder = rag_home() / "evaluation" / folder_name(collection)
         write_documents(read_padded_corpus(dataset), folder)
+        corpus_runner = CorpusRunner(runner, settings)
     job = build_sync(settings, postgres, [str(folder)], collection, SyncOptions(confirmed=True))
     with postgres.connect() as connection:
         uris = [source.uri for source in Catalog(connection, settings.tenant).sources(collection)]

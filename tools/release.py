@@ -154,18 +154,9 @@ def check_program(python: Path, version: str) -> None:
 
 def describe_environment(python: Path, wheel: Path) -> str:
     """The SBOM as JSON. Raises ReleaseError if it is invalid, or for packages that constraints.txt does not pin."""
-    command = [
-        sys.executable,
-        "-m",
-        "cyclonedx_py",
-        "environment",
-        python,
-        "--output-reproducible",
-        "--output-file",
-        "-",
-    ]
+    list_packages = [sys.executable, "-m", "cyclonedx_py", "environment", python]
     site_packages = Path(run([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
-    listed = json.loads(run(command, commit_time()))
+    listed = json.loads(run([*list_packages, "--output-reproducible", "--output-file", "-"], commit_time()))
     sbom = complete_sbom(listed, hash_file(wheel), read_licenses(site_packages))
     if unpinned := list_unpinned(sbom, CONSTRAINTS.read_text().splitlines()):
         raise ReleaseError(f"constraints.txt does not pin what was installed, add it there: {', '.join(unpinned)}")

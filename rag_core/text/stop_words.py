@@ -53,3 +53,6 @@ STOP_WORDS = {
     "nl": frozenset(_DUTCH.split()),
     "pt": frozenset(_PORTUGUESE.split()),
 }
+
+ALL_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
+"""The stop words of all languages, for a text whose language is not certain."""

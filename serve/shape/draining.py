@@ -32,8 +32,7 @@ def defer_sigterm() -> Iterator[None]:
 
 
 def is_sigterm_deferred() -> bool:
-    handler = signal.getsignal(signal.SIGTERM)
-    return isinstance(handler, _Deferral) and handler.has_arrived
+    return _has_deferred(signal.getsignal(signal.SIGTERM))
 
 
 def drain_when_terminated(
@@ -50,7 +49,7 @@ def drain_when_terminated(
     previous = signal.getsignal(signal.SIGTERM)
     try:
         signal.signal(signal.SIGTERM, terminate)
-        if isinstance(previous, _Deferral) and previous.has_arrived:
+        if _has_deferred(previous):
             raise _TerminatedError
         watch()
     except _TerminatedError:
@@ -94,6 +93,10 @@ class _Deferral:
         if self.has_arrived:
             exit_at_sigterm(number, frame)
         self.has_arrived = True
+
+
+def _has_deferred(handler: object) -> bool:
+    return isinstance(handler, _Deferral) and handler.has_arrived
 
 
 class _TerminatedError(BaseException):

@@ -14,10 +14,9 @@ from rag_core.contract.nodes.node_config import NodeConfig
 from rag_core.contract.nodes.running import Inputs, Outputs, as_node, read_input
 from rag_core.conversation.in_memory import MAX_MESSAGES
 from rag_core.settings import load_settings
-from rag_core.text.stop_words import STOP_WORDS
+from rag_core.text.stop_words import ALL_STOP_WORDS
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
-_STOP_WORDS = frozenset().union(*STOP_WORDS.values())
 
 
 class ConversationStateConfig(NodeConfig):
@@ -66,5 +65,5 @@ def _describe_turns(session_id: str, turns: Sequence[Turn], max_turns: int = MAX
 def _find_topic(turns: Sequence[Turn]) -> str:
     """The most frequent word of the user that is not a stop word, the first of several; empty if there is none."""
     words = [word for turn in turns if turn.role == "user" for word in _WORD.findall(turn.content.lower())]
-    counts = Counter(word for word in words if word not in _STOP_WORDS)
+    counts = Counter(word for word in words if word not in ALL_STOP_WORDS)
     return next((word for word, _ in counts.most_common(1)), "")

@@ -11,7 +11,7 @@ from math import fsum
 from rag_core.retrieval.query.follow_up import FollowUp, guess_language
 from rag_core.storage.graph.extraction import list_possible_names, normalize_name
 from rag_core.text.analysis import terms
-from rag_core.text.stop_words import STOP_WORDS
+from rag_core.text.stop_words import ALL_STOP_WORDS
 from rag_core.types import Message
 
 MAX_MESSAGES = 6
@@ -26,8 +26,6 @@ change of the subject that was not detected. `benchmarks.changed_subjects` count
 """
 LATER_MARKER, SAID_WORD = 0.6, 0.3
 """The weight of a title whose marker is not the answer's first one, and of a word that the user has written."""
-
-_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
 
 
 def find_referents(question: str, history: Sequence[Message], follow_up: FollowUp) -> tuple[str, ...]:
@@ -67,9 +65,10 @@ def rank_titles(history: Sequence[Message]) -> list[str]:
 
 def weigh_words(questions: Sequence[str], language: str) -> dict[str, float]:
     """The weight of each word of the questions: 1 if the last one has it, and less if only earlier ones do."""
+    ages = range(len(questions) - 1, -1, -1)
     return {
         word: TITLE_AGING**age
-        for age, question in reversed([*enumerate(reversed(questions))])
+        for age, question in zip(ages, questions, strict=True)
         for word in terms(question, language)
     }
 
@@ -79,7 +78,7 @@ def _contains(text: str, name: str) -> bool:
 
 
 def _share_word(first: str, second: str) -> bool:
-    return bool({*normalize_name(first).split()} & {*normalize_name(second).split()} - _STOP_WORDS)
+    return bool({*normalize_name(first).split()} & {*normalize_name(second).split()} - ALL_STOP_WORDS)
 
 
 def list_answers(history: Sequence[Message]) -> list[Message]:

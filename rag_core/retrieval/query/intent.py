@@ -15,12 +15,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from rag_core.errors import ConfigError, validation_lines
 from rag_core.retrieval.query.follow_up import guess_language, is_question
 from rag_core.text.analysis import terms
-from rag_core.text.stop_words import STOP_WORDS
+from rag_core.text.stop_words import ALL_STOP_WORDS
 
 SEARCH = "search"
 """The intent of every message that is not certainly of another one."""
-
-_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
 
 
 class Intent(BaseModel):
@@ -93,7 +91,7 @@ class Intents:
             for phrase in intent.spaced_phrases:
                 if phrase in remaining:
                     remaining, name_found = remaining.replace(phrase, " "), name
-        return self.check(name_found, message) if all(word in _STOP_WORDS for word in remaining.split()) else SEARCH
+        return self.check(name_found, message) if all(word in ALL_STOP_WORDS for word in remaining.split()) else SEARCH
 
     def check(self, name: str, message: str) -> str:
         """The name; `search` if there is no such intent, or if it needs no sources but the message asks something."""

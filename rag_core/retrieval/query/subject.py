@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 from rag_core.retrieval.query.follow_up import guess_language
 from rag_core.text.analysis import terms
-from rag_core.text.stop_words import STOP_WORDS
+from rag_core.text.stop_words import ALL_STOP_WORDS
 from rag_core.types import Message
-
-_STOP_WORDS = frozenset[str]().union(*STOP_WORDS.values())
 
 
 def select_subject(question: str, history: Sequence[Message]) -> Sequence[Message]:
@@ -17,9 +15,11 @@ def select_subject(question: str, history: Sequence[Message]) -> Sequence[Messag
     this word.
     """
     *earlier, current = split_subjects(history)
+    if not earlier:
+        return current
     language = guess_language([question, *(message.text for message in history if message.role == "user")])
     texts = [text for message in current for text in (message.text, *message.titles)]
-    new_words = {*terms(question, language)} - {*terms(" ".join(texts), language)} - _STOP_WORDS
+    new_words = {*terms(question, language)} - {*terms(" ".join(texts), language)} - ALL_STOP_WORDS
     for subject in reversed(earlier):
         titles = [title for message in subject for title in message.titles]
         if not new_words.isdisjoint(terms(" ".join(titles), language)):
