@@ -73,7 +73,7 @@ class ClusterCheck:
         for answer in answers:
             if not answer.error:
                 yield judge_versions(answer.node.name, answer.value, expected)
-        yield from supply_program(programs)
+        yield from supply_program(programs, self.timeout)
 
     def _check_nodes(self, answers: Sequence[Answer]) -> Iterator[ClusterFinding]:
         nodes = [answer.node for answer in answers if not answer.error]
@@ -112,11 +112,11 @@ class ClusterCheck:
             yield from judge_store(answer)
 
 
-def supply_program(programs: Sequence[NodeProgram]) -> Iterator[ClusterFinding]:
+def supply_program(programs: Sequence[NodeProgram], timeout: float) -> Iterator[ClusterFinding]:
     """Ships the program if nodes lack it. Yields a finding if that is impossible."""
     try:
         if describe_reasons(programs):
-            ship_program(programs, UNLIMITED)
+            ship_program(programs, UNLIMITED, timeout)
     except ClusterError as error:
         yield ClusterFinding(
             node=CLUSTER, check="shipping", state="failed", detail=str(error), remedy="install rag-on-ray on the nodes"

@@ -49,7 +49,7 @@ def join_cluster(resources: Resources = UNLIMITED) -> None:
     start_ray(resources)
     if "RAY_ADDRESS" not in os.environ:
         return
-    programs = compare_programs()
+    programs = compare_programs([node for node in list_nodes() if node.runs_tasks])
     if programs and all(program.error for program in programs):
         raise ClusterError(f"no node of the cluster runs tasks: {programs[0].node}: {programs[0].error}")
     refuse_missing(programs)
@@ -57,11 +57,10 @@ def join_cluster(resources: Resources = UNLIMITED) -> None:
         ship_program(programs, resources)
 
 
-def compare_programs() -> list[NodeProgram]:
-    """Compares the programs of the nodes that run tasks with that of this process."""
+def compare_programs(nodes: Sequence[Node], timeout: float = PROBE_SECONDS) -> list[NodeProgram]:
+    """Compares the programs of the nodes with that of this process. Each node has `timeout` seconds for its answer."""
     expected = describe_program(SHIPPED_PACKAGES, list_distributions())
-    nodes = [node for node in list_nodes() if node.runs_tasks]
-    return [compare_program(answer, expected) for answer in request_programs(nodes, PROBE_SECONDS)]
+    return [compare_program(answer, expected) for answer in request_programs(nodes, timeout)]
 
 
 def request_programs(nodes: Sequence[Node], timeout: float) -> Iterator[Answer]:
@@ -108,10 +107,10 @@ def refuse_missing(programs: Sequence[NodeProgram]) -> None:
         )
 
 
-def ship_program(programs: Sequence[NodeProgram], resources: Resources) -> None:
+def ship_program(programs: Sequence[NodeProgram], resources: Resources, timeout: float = PROBE_SECONDS) -> None:
     """Connects anew, with the program in the job's runtime environment. Ray caches it by its content.
 
-    Nothing that a submitted job has in its environment is replaced. Raises ClusterError if the process cannot connect
+    Only the nodes that needed the program are asked whether they have it now, each for `timeout` seconds. Nothing that a submitted job has in its environment is replaced. Raises ClusterError if the process cannot connect
     anew, because it is a worker of Ray, if the environment has `py_modules` already, or if nodes still lack files.
     """
     import ray
@@ -126,7 +125,9 @@ def ship_program(programs: Sequence[NodeProgram], resources: Resources) -> None:
         )
     ray.shutdown()
     start_ray(resources, {"py_modules": list_package_folders(), **({} if "excludes" in submitted else EXCLUDES)})
-    if reasons := describe_reasons(compare_programs()):
+    lacking = {program.node for program in programs if program.reason}
+    nodes = [node for node in list_nodes() if node.name in lacking]
+    if reasons := describe_reasons(compare_programs(nodes, timeout)):
         raise ClusterError(
             f"rag-on-ray was shipped, but not completely ({reasons}): the excludes of the job's runtime_env must not "
             "match its files"

@@ -1,6 +1,7 @@
 """The program on the nodes of a cluster, and what a job does about a node that lacks it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,9 @@ from rag_core.errors import ClusterError
 
 NODE = Node(id="a" * 56, address="10.0.0.2", host="worker", cpus=4, gpus=0, metrics_port=8080)
 OWN = {"python": "3.11.7", "folder": "/opt/rag", "digest": "d1", "versions": {"ray": "2.60.0", "xlrd": "2.0.2"}}
-LACKING = NodeProgram(node="10.0.0.2", reason="rag-on-ray is not installed")
+SILENT_NODE = Node(id="b" * 56, address="10.0.0.3", host="worker", cpus=4, gpus=0, metrics_port=8080)
+LACKING = NodeProgram(node=NODE.name, reason="rag-on-ray is not installed")
+SILENT = NodeProgram(node=SILENT_NODE.name, error="no answer within 15 s")
 
 
 @pytest.mark.parametrize(
@@ -76,7 +79,8 @@ def test_a_node_without_requirements_or_a_cluster_without_answers_is_refused(mon
     monkeypatch.setenv("RAY_ADDRESS", "head.internal:6379")
     monkeypatch.setattr(package_shipping, "start_ray", lambda *_: None)
     programs = [NodeProgram(node="10.0.0.2", missing=("torch", "xlrd"))]
-    monkeypatch.setattr(package_shipping, "compare_programs", lambda: programs)
+    monkeypatch.setattr(package_shipping, "list_nodes", lambda: [NODE])
+    monkeypatch.setattr(package_shipping, "compare_programs", lambda _: programs)
     with pytest.raises(ClusterError, match=r"10\.0\.0\.2 lacks torch, xlrd; install rag-on-ray"):
         join_cluster()
     programs[:] = [NodeProgram(node="10.0.0.2", error="no answer within 60 s")]
@@ -85,13 +89,22 @@ def test_a_node_without_requirements_or_a_cluster_without_answers_is_refused(mon
 
 
 def pretend_cluster(monkeypatch: pytest.MonkeyPatch, mode: int, submitted: dict[str, Any], after: str) -> list[Any]:
-    """Makes Ray accept a new connection, after which a node has the reason `after`. Returns the environments."""
+    """Makes Ray accept a new connection, after which a node has the reason `after`. Returns the environments.
+
+    Asserts that no node that had the program or no answer is asked again.
+    """
+
+    def compare_programs(nodes: Sequence[Node], timeout: float) -> list[NodeProgram]:
+        assert (nodes, timeout) == ([NODE], 15.0)
+        return [NodeProgram(node=NODE.name, reason=after)]
+
     environments: list[Any] = []
     context = SimpleNamespace(worker=SimpleNamespace(mode=mode))
     monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(package_shipping, "start_ray", lambda _, environment: environments.append(environment))
-    monkeypatch.setattr(package_shipping, "compare_programs", lambda: [NodeProgram(node="10.0.0.2", reason=after)])
+    monkeypatch.setattr(package_shipping, "list_nodes", lambda: [NODE, SILENT_NODE])
+    monkeypatch.setattr(package_shipping, "compare_programs", compare_programs)
     monkeypatch.setenv(SUBMITTED_JOB, json.dumps({"runtime_env": submitted}))
     return environments
 
@@ -109,8 +122,8 @@ def test_a_program_that_cannot_be_shipped_is_an_error_that_names_the_nodes(
 ) -> None:
     pretend_cluster(monkeypatch, mode, submitted, after)
     with pytest.raises(ClusterError, match=message) as refusal:
-        ship_program([LACKING], UNLIMITED)
-    assert "10.0.0.2: rag-on-ray is not installed" in str(refusal.value)
+        ship_program([LACKING, SILENT], UNLIMITED, timeout=15.0)
+    assert f"{NODE.name}: rag-on-ray is not installed" in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -121,5 +134,5 @@ def test_nothing_that_a_job_has_is_replaced(
 ) -> None:
     """Ray refuses to merge two environments with the same key."""
     environments = pretend_cluster(monkeypatch, ray.SCRIPT_MODE, submitted, after="")
-    ship_program([LACKING], UNLIMITED)
+    ship_program([LACKING, SILENT], UNLIMITED, timeout=15.0)
     assert environments == [{"py_modules": list_package_folders(), **excludes}]
