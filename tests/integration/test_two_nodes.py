@@ -7,19 +7,22 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from itertools import chain
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from uuid import uuid4
 
 import fsspec
 import psutil
+import psycopg
 import pytest
 from buckets import run_s3
 from documents import ROOT, Reader, read_blocks
+from psycopg.conninfo import make_conninfo
+from psycopg.sql import SQL, Identifier
 from trees import assert_same, hashing_settings, read_tree, violations, write
 
 from benchmarks.free_port import find_free_port
@@ -28,7 +31,7 @@ from rag_core.storage import embedded
 from rag_core.storage.postgres import Postgres
 from rag_core.wiring.ingestion import build_inline_runner, build_sync
 
-pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.slow, pytest.mark.timeout(400)]
 
 SCRIPT = Path(__file__).parents[1] / "two_nodes.py"
 MARK = "TEST_OF_TWO_NODES"
@@ -37,12 +40,12 @@ ONE_CPU = "--num-cpus=1"
 FILES = {f"{n:02}.md": f"# Gate {n}\n\nGate {n} is four metres wide and opens at {n % 12}.\n" for n in range(20)}
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return write(tmp_path / "docs", FILES)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("two-nodes") / "docs", FILES)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def folder_url(folder: Path) -> Iterator[str]:
     """The uri of the folder that every host can read."""
     with ThreadingHTTPServer(("127.0.0.1", 0), partial(Unlogged, directory=str(folder))) as server:
@@ -58,43 +61,65 @@ class Unlogged(SimpleHTTPRequestHandler):
         return
 
 
-@pytest.fixture
-def store_over_tcp(short_folder: Path) -> Iterator[Postgres]:
-    """A store that another host could reach."""
-    folder = short_folder / f"tcp-{uuid4().hex[:8]}"  # the tests of a process share the short folder
-    with run_over_tcp(folder) as dsn:
-        yield Postgres.open(dsn)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TcpStores:
+    """Stores of a server that another host could reach."""
+
+    of_folders: Postgres
+    of_urls: Postgres
+    of_the_page: Postgres
 
 
-def test_the_embedded_store_is_refused_and_a_folder_that_both_nodes_see_is_ingested(
-    store: Postgres, store_over_tcp: Postgres, folder: Path, folder_url: str
-) -> None:
-    locations = [str(folder), f"local://{folder}", f"jsonl:{write_lines(folder.parent)}"]
-    embedded_store, *local = sync_on_two_nodes(
-        (store.dsn, folder_url), *((store_over_tcp.dsn, name) for name in locations)
+@pytest.fixture(scope="module")
+def stores(short_folder: Path) -> Iterator[TcpStores]:
+    with run_over_tcp(short_folder / "tcp-two-nodes") as dsn:
+        names = ("of_folders", "of_urls", "of_the_page")
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            for name in names:
+                connection.execute(SQL("create database {}").format(Identifier(name)))
+        yield TcpStores(**{name: Postgres.open(make_conninfo(dsn, dbname=name)) for name in names})
+
+
+@pytest.fixture(scope="module")
+def outcomes(module_store: Postgres, stores: TcpStores, folder: Path, folder_url: str) -> list[dict[str, Any]]:
+    """The outcomes of syncs on the same two nodes: of the embedded store, of three local sources, of a shared one."""
+    local = [str(folder), f"local://{folder}", f"jsonl:{write_lines(folder.parent)}"]
+    return sync_on_two_nodes(
+        (module_store.dsn, folder_url),
+        *((stores.of_folders.dsn, name) for name in local),
+        (stores.of_urls.dsn, folder_url),
     )
-    assert (embedded_store["nodes"], embedded_store["error"]) == (2, "StoreError")
-    assert "store.url" in embedded_store["message"]
-    assert violations(store) == []
+
+
+def test_the_embedded_store_is_refused(outcomes: list[dict[str, Any]], module_store: Postgres) -> None:
+    refused = outcomes[0]
+    assert (refused["nodes"], refused["error"]) == (2, "StoreError")
+    assert "store.url" in refused["message"]
+    assert violations(module_store) == []
+
+
+def test_a_folder_that_both_nodes_see_is_ingested(outcomes: list[dict[str, Any]], stores: TcpStores) -> None:
+    local = outcomes[1:4]
     assert [(outcome["nodes"], outcome["documents"]["completed"]) for outcome in local] == [(2, 20), (2, 0), (2, 2)]
-    assert violations(store_over_tcp) == []
+    assert violations(stores.of_folders) == []
 
 
-def test_shared_files_are_ingested_as_in_one_process(store_over_tcp: Postgres, folder_url: str) -> None:
-    (outcome,) = sync_on_two_nodes((store_over_tcp.dsn, folder_url))
-    assert outcome["nodes"] == 2, outcome
-    assert outcome["documents"]["completed"] == len(FILES)
-    settings = hashing_settings()
-    build_sync(settings, store_over_tcp, [folder_url], "inline").run(build_inline_runner(settings))
-    assert_same(read_tree(store_over_tcp), read_tree(store_over_tcp, "inline"))
-    assert violations(store_over_tcp) == []
+def test_shared_files_are_ingested_as_in_one_process(
+    outcomes: list[dict[str, Any]], stores: TcpStores, folder_url: str
+) -> None:
+    assert outcomes[4]["nodes"] == 2, outcomes[4]
+    assert outcomes[4]["documents"]["completed"] == len(FILES)
+    settings, store = hashing_settings(), stores.of_urls
+    build_sync(settings, store, [folder_url], "inline").run(build_inline_runner(settings))
+    assert_same(read_tree(store), read_tree(store, "inline"))
+    assert violations(store) == []
 
 
 @pytest.mark.timeout(900)  # two nodes and three jobs: two minutes on two cores with nothing else to do
 def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
-    store_over_tcp: Postgres, short_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stores: TcpStores, short_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home, mark = short_folder / "cluster", f"{os.getpid()}-{time.monotonic_ns()}"
+    store, home, mark = stores.of_the_page, short_folder / "cluster", f"{os.getpid()}-{time.monotonic_ns()}"
     head, dashboard, client, *agents = (find_free_port() for _ in range(5))
     replaced = {
         "--port=6379": f"--port={head} --dashboard-port={dashboard} --ray-client-server-port={client}"
@@ -103,7 +128,7 @@ def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
         f" --dashboard-agent-listen-port={agents[1]} {ONE_CPU}",
         "head.internal:6379": f"127.0.0.1:{head}",
         "head.internal:8265": f"127.0.0.1:{dashboard}",
-        "host=db.internal dbname=rag user=rag sslmode=verify-full": store_over_tcp.dsn,
+        "host=db.internal dbname=rag user=rag sslmode=verify-full": store.dsn,
     }
     for name in [name for name in os.environ if name.startswith("RAY_")]:  # those of this process's own Ray
         monkeypatch.delenv(name)
@@ -125,9 +150,9 @@ def test_the_commands_of_the_page_start_a_cluster_with_a_token_and_use_it(
     finally:
         embedded.stop(home / "postgres")
         _end(mark)
-    assert read_tree(store_over_tcp).statuses() == dict.fromkeys(FILES, "completed")
-    assert len(read_tree(store_over_tcp, "paragraphs").chunks) == len(FILES)
-    assert violations(store_over_tcp) == []
+    assert read_tree(store).statuses() == dict.fromkeys(FILES, "completed")
+    assert len(read_tree(store, "paragraphs").chunks) == len(FILES)
+    assert violations(store) == []
 
 
 def write_lines(folder: Path) -> Path:
@@ -148,7 +173,7 @@ def sync_on_two_nodes(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
         env=os.environ | {MARK: mark, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert process.returncode == 0, process.stderr
