@@ -110,8 +110,9 @@ def refuse_missing(programs: Sequence[NodeProgram]) -> None:
 def ship_program(programs: Sequence[NodeProgram], resources: Resources, timeout: float = PROBE_SECONDS) -> None:
     """Connects anew, with the program in the job's runtime environment. Ray caches it by its content.
 
-    Only the nodes that needed the program are asked whether they have it now, each for `timeout` seconds. Nothing that a submitted job has in its environment is replaced. Raises ClusterError if the process cannot connect
-    anew, because it is a worker of Ray, if the environment has `py_modules` already, or if nodes still lack files.
+    Only the nodes that needed the program are asked whether they have it now, each for `timeout` seconds. Nothing that
+    a submitted job has in its environment is replaced. Raises ClusterError if the process cannot connect anew, because
+    it is a worker of Ray, if the environment has `py_modules` already, or if nodes still lack files.
     """
     import ray
 

@@ -509,7 +509,6 @@ def test_an_actor_closes_its_knowledge_base_when_it_is_deleted(
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")
 def test_actors_of_ray_answer_as_this_process_does(rag: Any, dataset: Path, store: Postgres) -> None:
     rag("evaluate", dataset, "--json")
     settings = load_settings(
@@ -529,7 +528,6 @@ def test_actors_of_ray_answer_as_this_process_does(rag: Any, dataset: Path, stor
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")
 def test_the_command_measures_on_ray_what_it_measures_here(rag: Any, dataset: Path) -> None:
     on_ray = json.loads(rag("evaluate", dataset, "--runner", "ray", "--json"))
     inline = json.loads(rag("evaluate", dataset, "--runner", "inline", "--json"))
@@ -559,7 +557,6 @@ def use_generator(endpoint: Endpoint) -> Sequence[str]:
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")
 def test_answers_and_their_grades_on_ray_are_those_of_this_process(rag: Any, dataset: Path, tmp_path: Path) -> None:
     add_references(dataset)
     with run_endpoint(whole_response(GRADES)) as judge:
@@ -578,7 +575,6 @@ def test_answers_and_their_grades_on_ray_are_those_of_this_process(rag: Any, dat
 @pytest.mark.ray
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")
 def test_a_job_on_ray_that_was_killed_asks_no_question_twice(
     rag: Any, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

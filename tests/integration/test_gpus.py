@@ -11,7 +11,12 @@ import pytest
 from trees import HASHING, read_tree, violations, write
 from witness import witness_settings
 
+from jobs.ray_connection import Resources
+from jobs.ray_runner import RayRunner
+from rag_core.errors import ClusterError
+from rag_core.settings import load_settings
 from rag_core.storage.postgres import Postgres
+from rag_core.wiring.ingestion import build_sync
 
 pytestmark = [pytest.mark.ray, pytest.mark.postgres, pytest.mark.slow]
 
@@ -24,9 +29,9 @@ def folder(tmp_path: Path) -> Path:
     return write(tmp_path / "docs", FILES)
 
 
-def run_on_gpus(store: Postgres, folder: Path, *cases: tuple[int, int, tuple[str, ...]]) -> list[dict[str, Any]]:
+def run_on_gpus(store: Postgres, folder: Path, gpus: int, *cases: tuple[int, tuple[str, ...]]) -> list[dict[str, Any]]:
     process = subprocess.run(
-        [sys.executable, str(SCRIPT), store.dsn, str(folder), json.dumps(cases)],
+        [sys.executable, str(SCRIPT), store.dsn, str(folder), str(gpus), json.dumps(cases)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
         text=True,
@@ -43,21 +48,22 @@ def test_embedding_actors_have_a_gpu_each_and_are_as_many_as_requested(
 ) -> None:
     witness_folder = tmp_path / "actors"
     witness_folder.mkdir()
-    (outcome,) = run_on_gpus(store, folder, (3, 2, witness_settings(witness_folder, processes=2)))
-    assert outcome["documents"]["completed"] == len(FILES)
+    too_many, two = run_on_gpus(store, folder, 3, (4, HASHING), (2, witness_settings(witness_folder, processes=2)))
+    assert too_many == {
+        "error": "ClusterError",
+        "message": "--gpus must be at most 3, the number of GPUs of the Ray cluster, got 4",
+    }
+    assert read_tree(store, "on-4").documents == {}
+    assert two["documents"]["completed"] == len(FILES)
     assert len({file.read_text() for file in witness_folder.iterdir()}) == len(list(witness_folder.iterdir())) == 2
     assert violations(store) == []
 
 
-def test_gpus_that_the_cluster_has_not_are_refused_by_name(store: Postgres, folder: Path) -> None:
-    too_many, none = run_on_gpus(store, folder, (2, 3, HASHING), (0, 1, HASHING))
-    assert too_many == {
-        "error": "ClusterError",
-        "message": "--gpus must be at most 2, the number of GPUs of the Ray cluster, got 3",
-    }
-    assert none == {
-        "error": "ClusterError",
-        "message": "--gpus must be at most 0, the number of GPUs of the Ray cluster, got 1",
-    }
-    assert read_tree(store, "of-2-3").documents == {}
+@pytest.mark.usefixtures("ray_cluster")
+def test_a_gpu_is_refused_by_name_on_a_cluster_without_one(store: Postgres, folder: Path) -> None:
+    settings = load_settings(overrides=HASHING, environment={})
+    sync = build_sync(settings, store, [str(folder)])
+    with pytest.raises(ClusterError, match="--gpus must be at most 0, the number of GPUs of the Ray cluster, got 1"):
+        sync.run(RayRunner(settings, Resources(gpus=1)))
+    assert read_tree(store).documents == {}
     assert violations(store) == []

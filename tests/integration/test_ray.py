@@ -32,7 +32,6 @@ pytestmark = [
     pytest.mark.ray,
     pytest.mark.postgres,
     pytest.mark.usefixtures("ray_cluster"),
-    pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context"),
 ]
 
 SETTINGS = load_settings(overrides=[*HASHING, "limits.text_mb=0.002", "ingestion.group=8"], environment={})

@@ -109,7 +109,6 @@ def test_an_evaluation_measures_the_leg_by_its_name(rag: Rag, tmp_path: Path) ->
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
-@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning:ray.data.context")
 def test_ray_makes_the_same_weights(rag: Rag, tmp_path: Path) -> None:
     folder = write(tmp_path / "docs", TREE)
     for runner in ("inline", "ray"):
