@@ -14,6 +14,7 @@ from targets import superuser
 
 from jobs.script_runner import erase_session
 from rag_core.answering.split import hash_conversation
+from rag_core.storage import pools
 from rag_core.storage.exposures import Exposure, Exposures
 from rag_core.storage.memory_sessions import MemorySessions
 from rag_core.storage.postgres import Postgres
@@ -141,7 +142,8 @@ def test_a_search_understands_the_conversation_and_stores_nothing_in_it(store: P
     assert count(store, "messages") == 2
 
 
-def test_a_store_that_is_away_costs_the_history_and_not_the_answer() -> None:
+def test_a_store_that_is_away_costs_the_history_and_not_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pools, "CONNECTION_WAIT", 0.5)
     (reply,) = answer(NOWHERE, "How often?")
     assert (reply["answer"], reply["degraded"]) == ("Every 45 days [1].", ["history", "remember"])
 

@@ -12,6 +12,7 @@ from fakes.serving import NOWHERE, scripted_graph
 
 from rag_core.config import AuthSettings
 from rag_core.scopes import SCOPES
+from rag_core.storage import pools
 from rag_core.storage.keys import KeyFinder
 from serve.authentication.keys import KeyAuthenticator
 from serve.authentication.mixed import MixedAuthenticator
@@ -90,8 +91,9 @@ def test_a_token_opens_the_routes_of_its_scopes(mode: Literal["jwt", "both"]) ->
     assert refused.headers["WWW-Authenticate"] == 'Bearer error="insufficient_scope", scope="jobs:read"'
 
 
-def test_a_key_is_never_taken_for_a_token() -> None:
+def test_a_key_is_never_taken_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """The store of this gateway cannot be reached, so only a key can fail because of it."""
+    monkeypatch.setattr(pools, "CONNECTION_WAIT", 0.5)
     get = gateway("both")
     assert get("/v1/profiles", "rk_Ab12Cd34_secret").status_code == 503
     assert get("/v1/profiles", "rk.Ab12Cd34.secret").status_code == 401
