@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from rag_core.config import Settings
@@ -95,7 +96,7 @@ def _suggest_key(location: Sequence[str | int], setting: str) -> str:
 
 def _find_schema(location: Sequence[str | int]) -> Mapping[str, Any]:
     """The JSON schema of the setting at a location of pydantic's, or an empty one."""
-    schema = Settings.model_json_schema()
+    schema = _read_settings_schema()
     definitions: Mapping[str, Any] = schema["$defs"]
     node: Mapping[str, Any] = schema
     for part in location:
@@ -108,6 +109,12 @@ def _find_schema(location: Sequence[str | int]) -> Mapping[str, Any]:
         if not isinstance(node, Mapping):
             return {}
     return _resolve(node, definitions)
+
+
+@cache
+def _read_settings_schema() -> Mapping[str, Any]:
+    """The schema of all settings, which takes 30 ms to build."""
+    return Settings.model_json_schema()
 
 
 def _holds_secrets(schema: Mapping[str, Any]) -> bool:

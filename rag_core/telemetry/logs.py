@@ -60,7 +60,8 @@ def disable_logs() -> None:
     for name in PROGRAM_LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [], True
-        logger.setLevel(logging.NOTSET)
+        if logger.level != logging.NOTSET:  # each change of a level clears the caches of all loggers
+            logger.setLevel(logging.NOTSET)
 
 
 def log_operation(operation: Operation, event: str, status: Status, seconds: float, level: int = logging.INFO) -> None:
