@@ -61,6 +61,10 @@ def scrub_text(text: str) -> str:
 _scrub_key = lru_cache(maxsize=1024)(scrub_text)
 
 
+_HEXADECIMAL_COUNTRIES = {"AD": 24, "AE": 23, "BA": 20, "BE": 16, "DE": 22, "EE": 20}
+"""The lengths of IBANs in the countries whose code can begin an id in hexadecimal (ISO 13616)."""
+
+
 def _passes_luhn(text: str) -> bool:
     digits = [int(character) for character in reversed(text) if character.isdigit()]
     doubled = (2 * digit - 9 * (digit > 4) for digit in digits[1::2])
@@ -68,8 +72,13 @@ def _passes_luhn(text: str) -> bool:
 
 
 def _is_iban(text: str) -> bool:
-    """True if the check digits are right (ISO 13616: modulo 97, letters are numbers from 10)."""
+    """True if the check digits are right (ISO 13616: modulo 97, letters are numbers from 10).
+
+    Those of one id in 97 are right by chance. In hexadecimal, only text of the length of its country is an IBAN.
+    """
     compact = re.sub(r"\W", "", text).upper()
+    if re.fullmatch(r"[0-9A-F]+", compact) and len(compact) != _HEXADECIMAL_COUNTRIES.get(compact[:2]):
+        return False
     number = "".join(str(int(character, 36)) for character in compact[4:] + compact[:4])
     return 15 <= len(compact) <= 34 and int(number) % 97 == 1
 
@@ -86,6 +95,8 @@ _KEYS = (
 )
 _ENCRYPTION_KEY = r"(?<![\w+/])[A-Za-z0-9+/]{43}=(?!=)"
 """32 bytes in base64."""
+_HEX = "[0-9A-Fa-f]"
+_NOT_INSIDE_UUID = "".join(rf"(?<!{_HEX}{{8}}{rf'-{_HEX}{{4}}' * groups}-)" for groups in range(4))
 _SUSPECT = re.compile(
     rf"[@+(]|\d(?:[ -]?\d){{2}}|://|eyJ|-----BEGIN|(?i:{_NAMES}|bearer|basic|encryption)|[A-Za-z]{{2}}\d\d|{_KEYS}|{_ENCRYPTION_KEY}"
 )
@@ -112,7 +123,9 @@ _DETECTORS = (
         pattern=re.compile(r"[\w.!#$%&*+/=?^{|}~-]{1,64}@(?:[\w-]{1,63}\.){1,8}[^\W\d_]{2,24}"), replacement="[e-mail]"
     ),
     _Detector(
-        pattern=re.compile(r"\b[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]{4}){2,7}(?:[ -]?[A-Za-z0-9]{1,3})?\b"),
+        pattern=re.compile(
+            _NOT_INSIDE_UUID + r"\b[A-Za-z]{2}\d{2}(?:[ -]?[A-Za-z0-9]{4}){2,7}(?:[ -]?[A-Za-z0-9]{1,3})?\b"
+        ),
         replacement="[iban]",
         applies=_is_iban,
     ),
