@@ -97,6 +97,7 @@ _ENCRYPTION_KEY = r"(?<![\w+/])[A-Za-z0-9+/]{43}=(?!=)"
 """32 bytes in base64."""
 _HEX = "[0-9A-Fa-f]"
 _NOT_INSIDE_UUID = "".join(rf"(?<!{_HEX}{{8}}{rf'-{_HEX}{{4}}' * groups}-)" for groups in range(4))
+"""Begins no match at a later group of a UUID."""
 _SUSPECT = re.compile(
     rf"[@+(]|\d(?:[ -]?\d){{2}}|://|eyJ|-----BEGIN|(?i:{_NAMES}|bearer|basic|encryption)|[A-Za-z]{{2}}\d\d|{_KEYS}|{_ENCRYPTION_KEY}"
 )
