@@ -98,6 +98,8 @@ class RateLimiter:
     async def charge(self, tenant: str, charges: Sequence[Charge]) -> list[Balance]:
         """Charges all, and returns their balances. If one has a wait, nothing was charged. Raises StoreError.
 
+        The rooms of a refusal that is repeated from memory do not count what other operations were charged since.
+
         The buckets are locked in the order of the charges: always name kinds, and a tenant and its user, in the same
         order, and no bucket twice.
         """

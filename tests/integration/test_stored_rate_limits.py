@@ -10,7 +10,7 @@ from typing import TypeVar
 import hypothesis.strategies as st
 import pytest
 from example_counts import scale_examples
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from targets import superuser
 
 from rag_core.storage.postgres import Postgres
@@ -143,6 +143,7 @@ class Model:
 
 @settings(max_examples=scale_examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(operations)
+@example([(0, [""], 3), (0, [""], 2), (4, [""], 1), (0, [""], 2)])
 def test_the_store_admits_what_the_reference_admits(
     postgres: Postgres, steps: Sequence[tuple[int, list[str], int]]
 ) -> None:
@@ -158,9 +159,14 @@ def test_the_store_admits_what_the_reference_admits(
             pass_time(postgres, pause * STEP)
             charges = [charge_of(cost, user, need=min(cost, 3)) for user in users]
             balances = await limiter.charge(TENANT, charges)
-            assert (max(balance.wait for balance in balances) == 0) == model.charge(users, cost)
+            is_admitted = model.charge(users, cost)
+            assert (max(balance.wait for balance in balances) == 0) == is_admitted
+            rooms = [balance.room for balance in balances]
             expected = [model.burst - model.levels[user] for user in users]
-            assert [balance.room for balance in balances] == pytest.approx(expected, abs=0.25)
+            if is_admitted:
+                assert rooms == pytest.approx(expected, abs=0.25)
+            else:  # a refusal that is repeated from memory does not count what was charged since
+                assert all(room >= least - 0.25 for room, least in zip(rooms, expected, strict=True))
 
     run(postgres, replay)
 
