@@ -38,7 +38,7 @@ def judge_program(program: NodeProgram) -> ClusterFinding:
     """A missing program is a warning, because a job ships it. Missing distributions are a failure."""
 
     def find(state: State, detail: str, remedy: str = "") -> ClusterFinding:
-        return ClusterFinding(node=program.node, check="program", state=state, detail=detail, remedy=remedy)
+        return ClusterFinding(node=program.node.name, check="program", state=state, detail=detail, remedy=remedy)
 
     if program.error:
         return find("failed", program.error, "see the logs of the node below its folder of Ray, in session_latest/logs")

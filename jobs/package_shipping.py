@@ -34,7 +34,7 @@ class NodeProgram:
     requires and the node lacks; they are not shipped. `error` is why the node could not be asked, or empty.
     """
 
-    node: str
+    node: Node
     folder: str = ""
     reason: str = ""
     missing: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ def join_cluster(resources: Resources = UNLIMITED) -> None:
         return
     programs = compare_programs([node for node in list_nodes() if node.runs_tasks])
     if programs and all(program.error for program in programs):
-        raise ClusterError(f"no node of the cluster runs tasks: {programs[0].node}: {programs[0].error}")
+        raise ClusterError(f"no node of the cluster runs tasks: {programs[0].node.name}: {programs[0].error}")
     refuse_missing(programs)
     if describe_reasons(programs):
         ship_program(programs, resources)
@@ -73,14 +73,14 @@ def request_programs(nodes: Sequence[Node], timeout: float) -> Iterator[Answer]:
 
 def compare_program(answer: Answer, expected: Mapping[str, Any]) -> NodeProgram:
     if answer.error:
-        return NodeProgram(node=answer.node.name, error=answer.error)
+        return NodeProgram(node=answer.node, error=answer.error)
     program, reason = answer.value, ""
     if not program["digest"]:
         reason = "rag-on-ray is not installed"
     elif program["digest"] != expected["digest"]:
         reason = f"{program['folder']} has other code than this process"
     return NodeProgram(
-        node=answer.node.name,
+        node=answer.node,
         folder=program["folder"],
         reason=reason,
         missing=tuple(name for name, installed in program["versions"].items() if not installed),
@@ -99,7 +99,7 @@ def list_distributions() -> list[str]:
 
 def refuse_missing(programs: Sequence[NodeProgram]) -> None:
     """Raises ClusterError for the nodes that lack distributions."""
-    lacking = [f"{program.node} lacks {', '.join(program.missing)}" for program in programs if program.missing]
+    lacking = [f"{program.node.name} lacks {', '.join(program.missing)}" for program in programs if program.missing]
     if lacking:
         raise ClusterError(
             f"nodes of the cluster lack packages that rag-on-ray requires: {'; '.join(lacking)}; install rag-on-ray "
@@ -126,9 +126,8 @@ def ship_program(programs: Sequence[NodeProgram], resources: Resources, timeout:
         )
     ray.shutdown()
     start_ray(resources, {"py_modules": list_package_folders(), **({} if "excludes" in submitted else EXCLUDES)})
-    lacking = {program.node for program in programs if program.reason}
-    nodes = [node for node in list_nodes() if node.name in lacking]
-    if reasons := describe_reasons(compare_programs(nodes, timeout)):
+    lacking = [program.node for program in programs if program.reason]
+    if reasons := describe_reasons(compare_programs(lacking, timeout)):
         raise ClusterError(
             f"rag-on-ray was shipped, but not completely ({reasons}): the excludes of the job's runtime_env must not "
             "match its files"
@@ -137,7 +136,7 @@ def ship_program(programs: Sequence[NodeProgram], resources: Resources, timeout:
 
 def describe_reasons(programs: Sequence[NodeProgram]) -> str:
     """The nodes that need the program with their reasons, or an empty string."""
-    return "; ".join(f"{program.node}: {program.reason}" for program in programs if program.reason)
+    return "; ".join(f"{program.node.name}: {program.reason}" for program in programs if program.reason)
 
 
 def list_package_folders() -> list[str]:

@@ -52,10 +52,10 @@ def reach(schema_version: int = 31, is_encrypted: bool = True, clock_lead: float
 @pytest.mark.parametrize(
     ("program", "state", "detail"),
     [
-        (NodeProgram(node="n", folder="/opt/rag"), "ok", "rag-on-ray as in this process, in /opt/rag"),
-        (NodeProgram(node="n", reason="rag-on-ray is not installed"), "warning", "rag-on-ray is not installed"),
-        (NodeProgram(node="n", missing=("torch", "xlrd"), reason="x"), "failed", "lacks torch, xlrd"),
-        (NodeProgram(node="n", error="no answer within 60 s"), "failed", "no answer within 60 s"),
+        (NodeProgram(node=NODE, folder="/opt/rag"), "ok", "rag-on-ray as in this process, in /opt/rag"),
+        (NodeProgram(node=NODE, reason="rag-on-ray is not installed"), "warning", "rag-on-ray is not installed"),
+        (NodeProgram(node=NODE, missing=("torch", "xlrd"), reason="x"), "failed", "lacks torch, xlrd"),
+        (NodeProgram(node=NODE, error="no answer within 60 s"), "failed", "no answer within 60 s"),
     ],
 )
 def test_a_program_can_be_shipped_but_its_requirements_cannot(program: NodeProgram, state: str, detail: str) -> None:
@@ -171,6 +171,6 @@ def test_the_variables_of_serve_must_be_equal(
 
 def test_a_failure_of_a_node_that_runs_no_tasks_is_a_warning() -> None:
     nodes: list[Any] = [NODE, IDLE_NODE]
-    failed = judge_program(NodeProgram(node=IDLE_NODE.name, missing=("torch",)))
+    failed = judge_program(NodeProgram(node=IDLE_NODE, missing=("torch",)))
     assert soften_finding(failed, nodes).state == "warning"
-    assert soften_finding(judge_program(NodeProgram(node=NODE.name, missing=("torch",))), nodes).state == "failed"
+    assert soften_finding(judge_program(NodeProgram(node=NODE, missing=("torch",))), nodes).state == "failed"

@@ -1,6 +1,7 @@
 """The program on the nodes of a cluster, and what a job does about a node that lacks it."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,8 +30,8 @@ from rag_core.errors import ClusterError
 NODE = Node(id="a" * 56, address="10.0.0.2", host="worker", cpus=4, gpus=0, metrics_port=8080)
 OWN = {"python": "3.11.7", "folder": "/opt/rag", "digest": "d1", "versions": {"ray": "2.60.0", "xlrd": "2.0.2"}}
 SILENT_NODE = Node(id="b" * 56, address="10.0.0.3", host="worker", cpus=4, gpus=0, metrics_port=8080)
-LACKING = NodeProgram(node=NODE.name, reason="rag-on-ray is not installed")
-SILENT = NodeProgram(node=SILENT_NODE.name, error="no answer within 15 s")
+LACKING = NodeProgram(node=NODE, reason="rag-on-ray is not installed")
+SILENT = NodeProgram(node=SILENT_NODE, error="no answer within 15 s")
 
 
 @pytest.mark.parametrize(
@@ -78,12 +79,12 @@ def test_the_digest_changes_with_names_and_contents_but_not_with_compiled_files(
 def test_a_node_without_requirements_or_a_cluster_without_answers_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "head.internal:6379")
     monkeypatch.setattr(package_shipping, "start_ray", lambda *_: None)
-    programs = [NodeProgram(node="10.0.0.2", missing=("torch", "xlrd"))]
+    programs = [NodeProgram(node=NODE, missing=("torch", "xlrd"))]
     monkeypatch.setattr(package_shipping, "list_nodes", lambda: [NODE])
     monkeypatch.setattr(package_shipping, "compare_programs", lambda _: programs)
-    with pytest.raises(ClusterError, match=r"10\.0\.0\.2 lacks torch, xlrd; install rag-on-ray"):
+    with pytest.raises(ClusterError, match=rf"{re.escape(NODE.name)} lacks torch, xlrd; install rag-on-ray"):
         join_cluster()
-    programs[:] = [NodeProgram(node="10.0.0.2", error="no answer within 60 s")]
+    programs[:] = [NodeProgram(node=NODE, error="no answer within 60 s")]
     with pytest.raises(ClusterError, match=r"no node of the cluster .* no answer within 60 s"):
         join_cluster()
 
@@ -96,14 +97,13 @@ def pretend_cluster(monkeypatch: pytest.MonkeyPatch, mode: int, submitted: dict[
 
     def compare_programs(nodes: Sequence[Node], timeout: float) -> list[NodeProgram]:
         assert (nodes, timeout) == ([NODE], 15.0)
-        return [NodeProgram(node=NODE.name, reason=after)]
+        return [NodeProgram(node=NODE, reason=after)]
 
     environments: list[Any] = []
     context = SimpleNamespace(worker=SimpleNamespace(mode=mode))
     monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     monkeypatch.setattr(package_shipping, "start_ray", lambda _, environment: environments.append(environment))
-    monkeypatch.setattr(package_shipping, "list_nodes", lambda: [NODE, SILENT_NODE])
     monkeypatch.setattr(package_shipping, "compare_programs", compare_programs)
     monkeypatch.setenv(SUBMITTED_JOB, json.dumps({"runtime_env": submitted}))
     return environments
