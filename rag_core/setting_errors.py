@@ -39,13 +39,13 @@ def describe_setting_error(error: Any, tree: Mapping[str, Any], origins: Mapping
         case "missing":
             return f"{setting}: this setting is required{origin}"
         case "union_tag_not_found":
-            return f"{setting}.type: this setting is required: one of {_expected(location)}{origin}"
+            return f"{setting}.type: this setting is required: one of {_list_types(location)}{origin}"
         case "union_tag_invalid":
-            tag, names = str(error["ctx"]["tag"]), _quoted(error["ctx"]["expected_tags"])
+            tag, names = str(error["ctx"]["tag"]), _find_quoted_names(error["ctx"]["expected_tags"])
             got = f", got {render_value(tag)}"
             return f"{setting}.type: must be one of {', '.join(names)}{got}{suggest_name(tag, names)}{origin}"
         case "literal_error" if isinstance(error["input"], str):
-            hint = suggest_name(error["input"], _quoted(error["ctx"]["expected"]))
+            hint = suggest_name(error["input"], _find_quoted_names(error["ctx"]["expected"]))
             return f"{setting}: {rule}{got}{hint}{origin}"
         case "string_pattern_mismatch":
             examples = _find_schema(location).get("examples", [])
@@ -131,10 +131,10 @@ def _resolve(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping
     return node
 
 
-def _expected(location: Sequence[str | int]) -> str:
+def _list_types(location: Sequence[str | int]) -> str:
     return ", ".join(_find_schema(location).get("discriminator", {}).get("mapping", {}))
 
 
-def _quoted(text: str) -> list[str]:
+def _find_quoted_names(text: str) -> list[str]:
     """The names in quotes of one of pydantic's messages, such as `'off' or 'flag'`."""
     return re.findall(r"'([^']*)'", text)

@@ -61,10 +61,6 @@ def scrub_text(text: str) -> str:
 _scrub_key = lru_cache(maxsize=1024)(scrub_text)
 
 
-_HEXADECIMAL_COUNTRIES = {"AD": 24, "AE": 23, "BA": 20, "BE": 16, "DE": 22, "EE": 20}
-"""The lengths of IBANs in the countries whose code can begin an id in hexadecimal (ISO 13616)."""
-
-
 def _passes_luhn(text: str) -> bool:
     digits = [int(character) for character in reversed(text) if character.isdigit()]
     doubled = (2 * digit - 9 * (digit > 4) for digit in digits[1::2])
@@ -77,7 +73,7 @@ def _is_iban(text: str) -> bool:
     Those of one id in 97 are right by chance. In hexadecimal, only text of the length of its country is an IBAN.
     """
     compact = re.sub(r"\W", "", text).upper()
-    if re.fullmatch(r"[0-9A-F]+", compact) and len(compact) != _HEXADECIMAL_COUNTRIES.get(compact[:2]):
+    if re.fullmatch(rf"{_HEX}+", compact) and len(compact) != _HEXADECIMAL_COUNTRIES.get(compact[:2]):
         return False
     number = "".join(str(int(character, 36)) for character in compact[4:] + compact[:4])
     return 15 <= len(compact) <= 34 and int(number) % 97 == 1
@@ -96,6 +92,8 @@ _KEYS = (
 _ENCRYPTION_KEY = r"(?<![\w+/])[A-Za-z0-9+/]{43}=(?!=)"
 """32 bytes in base64."""
 _HEX = "[0-9A-Fa-f]"
+_HEXADECIMAL_COUNTRIES = {"AD": 24, "AE": 23, "BA": 20, "BE": 16, "DE": 22, "EE": 20}
+"""The lengths of IBANs in the countries whose code can begin an id in hexadecimal (ISO 13616)."""
 _NOT_INSIDE_UUID = "".join(rf"(?<!{_HEX}{{8}}{rf'-{_HEX}{{4}}' * groups}-)" for groups in range(4))
 """Begins no match at a later group of a UUID."""
 _SUSPECT = re.compile(
