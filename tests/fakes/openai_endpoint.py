@@ -43,7 +43,7 @@ class Endpoint:
     """Sends the responses in order, and repeats the last one.
 
     `client_left` is set when a client disconnects before the end of a response, `disconnected` when any connection
-    ends.
+    ends. `connections` counts all there have been, `open_connections` those that have not ended.
     """
 
     responses: Sequence[ScriptedHttpResponse]
@@ -51,6 +51,7 @@ class Endpoint:
     client_left: Event = field(default_factory=Event)
     disconnected: Event = field(default_factory=Event)
     connections: int = 0
+    open_connections: int = 0
     port: int = 0
 
     @property
@@ -63,6 +64,7 @@ class Endpoint:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
+        self.open_connections += 1
         try:
             while await self._exchange(reader, writer):
                 pass
@@ -73,6 +75,7 @@ class Endpoint:
                 self.client_left.set()  # before its request was complete
         finally:
             writer.close()
+            self.open_connections -= 1
             self.disconnected.set()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
